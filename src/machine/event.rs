@@ -1,0 +1,166 @@
+//! What can happen to a record, and what the one who asked is told.
+
+use super::fingerprint::Fingerprint;
+use super::key::Identity;
+use super::policy::{Policy, Retry};
+use super::record::{Decision, Holder, Record, RecordId, Ruling, Status, Token};
+use super::response::{ExternalReference, FailureReport, Response};
+use super::time::Timestamp;
+
+/// The world at the moment of a decision: one reading, taken inside the write transaction.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Context {
+    pub(crate) now: Timestamp,
+    pub(crate) wall: Timestamp,
+    /// Who would hold what is granted now.
+    pub(crate) holder: Holder,
+    /// The id a new record would get.
+    pub(crate) fresh_id: RecordId,
+}
+
+/// Something that happens to one record.
+#[derive(Debug, Clone)]
+pub(crate) enum Event {
+    /// A caller wants to run the operation.
+    Begin(Intent),
+    /// The holder is about to start the effect.
+    Start(Token),
+    /// The holder is alive.
+    Heartbeat(Token),
+    /// The holder notes how far it came.
+    Checkpoint(Token, Vec<u8>),
+    /// The holder learned the provider's name for the effect.
+    Refer(Token, ExternalReference),
+    /// The holder says how it ended.
+    Settle(Token, Settlement),
+    /// The holder dropped its claim without a word.
+    Abandon(Token),
+    /// The holder's incarnation is over.
+    OwnerGone,
+    /// Time passed: the sweep looks at the record.
+    Tick,
+    /// Somebody found out, or decided, what an unknown outcome was.
+    Resolve(Verdict, Decision),
+}
+
+/// What a caller wants to run, and on which terms.
+#[derive(Debug, Clone)]
+pub(crate) struct Intent {
+    pub(crate) identity: Identity,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) policy: Policy,
+    pub(crate) phase: Phase,
+    /// A grant of ours that we never heard of, because its commit was indeterminate.
+    pub(crate) unheard: Option<Holder>,
+}
+
+/// Whether the effect counts as started at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Reserve,
+    Start,
+}
+
+/// How the holder says an attempt ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Settlement {
+    Succeeded { response: Response, reference: Option<ExternalReference> },
+    FailedTerminal { failure: FailureReport, reference: Option<ExternalReference> },
+    FailedRetryable { failure: FailureReport, retry: Retry },
+    GaveUp { failure: FailureReport, reference: Option<ExternalReference> },
+    Released,
+}
+
+/// What is now known of an unknown outcome.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Happened { response: Response, reference: Option<ExternalReference> },
+    FailedForGood { failure: FailureReport },
+    DidNotHappen,
+    StillUnknown { probe_at: Timestamp },
+}
+
+impl Verdict {
+    pub(crate) fn ruling(&self) -> Ruling {
+        match self {
+            Self::Happened { .. } => Ruling::Happened,
+            Self::FailedForGood { .. } => Ruling::FailedForGood,
+            Self::DidNotHappen => Ruling::DidNotHappen,
+            Self::StillUnknown { .. } => Ruling::StillUnknown,
+        }
+    }
+}
+
+impl Event {
+    pub(crate) fn token(&self) -> Option<Token> {
+        match self {
+            Self::Start(token)
+            | Self::Heartbeat(token)
+            | Self::Checkpoint(token, _)
+            | Self::Refer(token, _)
+            | Self::Settle(token, _)
+            | Self::Abandon(token) => Some(*token),
+            Self::Begin(_) | Self::OwnerGone | Self::Tick | Self::Resolve(..) => None,
+        }
+    }
+}
+
+/// What becomes of the row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It stays as it is, byte for byte.
+    Keep,
+    /// This record takes its place; under another id, the old row goes.
+    Put(Record),
+    /// It goes.
+    Remove,
+}
+
+/// What the one who asked is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// The caller owns this attempt: the record as it was written.
+    Granted(Box<Record>, Grant),
+    Replay(Box<Record>),
+    InProgress(Box<Record>),
+    RetryLater(Box<Record>),
+    Unknown(Box<Record>),
+    Conflict(Box<Record>),
+    Expired(Box<Record>),
+    /// The holder's write was accepted: the record as it is now.
+    Accepted(Box<Record>),
+    /// Nothing to say to anybody.
+    Nothing,
+}
+
+/// How a granted attempt differs from others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Grant {
+    /// The effect was not tried, or is known not to have happened.
+    Fresh,
+    /// The outcome of an earlier attempt is unknown, and the remote side drops a second request under the same
+    /// downstream key.
+    Resend,
+}
+
+/// Why an event was refused. The record stays as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Rejection {
+    #[error("the claim is no longer the current one")]
+    LeaseLost,
+    #[error("the operation was settled before, as {0}")]
+    AlreadySettled(Status),
+    #[error("the effect was not started: start the reservation first")]
+    NotStarted,
+    #[error("there is no such record")]
+    Absent,
+    #[error("the outcome is not unknown: the record is {0}")]
+    NotUnknown(Status),
+}
+
+/// A change and an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Transition {
+    pub(crate) change: Change,
+    pub(crate) answer: Answer,
+}

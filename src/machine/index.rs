@@ -1,0 +1,54 @@
+//! Which side rows a record has. The storage layer writes exactly these, and `verify` recomputes them.
+
+use super::record::{Record, State, Status};
+use super::time::Timestamp;
+
+/// The side rows of one record. A record has exactly one of the two: what is unsettled is never swept away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SideRow {
+    Unsettled(UnsettledRow),
+    Retention(Shelf, Timestamp),
+}
+
+/// The row of an unsettled record in the small table that open and sweep read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct UnsettledRow {
+    pub(crate) status: Status,
+    /// When something is due: the lease's end, the retry, the next probe.
+    pub(crate) due: Timestamp,
+    /// The incarnation that holds it; 0 if nobody does.
+    pub(crate) incarnation: u64,
+    /// Since when the record is in this state.
+    pub(crate) since: Timestamp,
+}
+
+/// The retention index is kept in three tables, so that a table's length is the count of a status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Shelf {
+    Succeeded,
+    FailedTerminal,
+    Tombstone,
+}
+
+impl Shelf {
+    pub(crate) const ALL: [Self; 3] = [Self::Succeeded, Self::FailedTerminal, Self::Tombstone];
+}
+
+impl Record {
+    pub(crate) fn side_row(&self) -> SideRow {
+        let unsettled = |due, incarnation, since| {
+            SideRow::Unsettled(UnsettledRow { status: self.status(), due, incarnation, since })
+        };
+        match &self.state {
+            State::Reserved(held) | State::Executing(held) => {
+                let lease = &held.lease;
+                unsettled(lease.until, lease.holder.incarnation, lease.granted_at)
+            }
+            State::FailedRetryable(retryable) => unsettled(retryable.retry_at, 0, retryable.retry_at),
+            State::Unknown(unresolved) => unsettled(unresolved.probe_at, 0, unresolved.since),
+            State::Succeeded { terms, .. } => SideRow::Retention(Shelf::Succeeded, terms.expires_at),
+            State::FailedTerminal { terms, .. } => SideRow::Retention(Shelf::FailedTerminal, terms.expires_at),
+            State::Tombstone { terms, .. } => SideRow::Retention(Shelf::Tombstone, terms.purge_at),
+        }
+    }
+}

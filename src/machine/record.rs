@@ -1,0 +1,340 @@
+//! The record of one operation: what is common to all states, and what each state needs, inside its variant.
+
+use serde::{Deserialize, Serialize};
+
+use super::fingerprint::Fingerprint;
+use super::key::Identity;
+use super::limits::DECISIONS_MAX;
+use super::policy::Policy;
+use super::response::{ExternalReference, FailureReport, Response};
+use super::time::Timestamp;
+
+/// The row number of a record: ascending, never used twice in the life of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct RecordId(pub(crate) u64);
+
+/// What a holder proves its right to write with: rule 2 of the design.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Token {
+    pub(crate) id: RecordId,
+    pub(crate) attempt: u32,
+}
+
+/// Which open of which store granted a claim, and by which of its grants. Unique in the life of a file, because
+/// the incarnation is persisted before any of its grants is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Holder {
+    pub(crate) incarnation: u64,
+    pub(crate) grant: u64,
+}
+
+/// One row: the record of an operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) head: Head,
+    pub(crate) state: State,
+}
+
+/// What every state has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) id: RecordId,
+    pub(crate) identity: Identity,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) created_at: Timestamp,
+    /// Attempts granted so far, this one included. Counted when granted, durably.
+    pub(crate) attempt: u32,
+    /// Which downstream key is in use: see `Retry::with_fresh_downstream_key`.
+    pub(crate) generation: u32,
+    pub(crate) reference: Option<ExternalReference>,
+    pub(crate) decisions: Vec<Decision>,
+}
+
+/// The state of an operation. The order of variants is part of the stored format.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum State {
+    Reserved(Held),
+    Executing(Held),
+    FailedRetryable(Retryable),
+    Unknown(Unresolved),
+    Succeeded { response: Response, terms: Terms },
+    FailedTerminal { failure: FailureReport, cause: TerminalCause, terms: Terms },
+    Tombstone { ended: Ended, terms: Terms },
+}
+
+/// What an unsettled record carries along.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Work {
+    pub(crate) policy: Policy,
+    /// When an effect under the present downstream key was first started.
+    pub(crate) first_start: Option<FirstStart>,
+    pub(crate) checkpoint: Option<Vec<u8>>,
+}
+
+/// Both clocks at a first start: a provider's window is over as soon as either of them says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FirstStart {
+    pub(crate) store: Timestamp,
+    pub(crate) wall: Timestamp,
+}
+
+/// A record somebody holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Held {
+    pub(crate) work: Work,
+    pub(crate) lease: Lease,
+}
+
+/// How long a holder's claim is good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Lease {
+    pub(crate) holder: Holder,
+    pub(crate) granted_at: Timestamp,
+    pub(crate) until: Timestamp,
+    /// No renewal reaches beyond this: `max_execution` after the grant.
+    pub(crate) ends_by: Timestamp,
+}
+
+/// A record whose effect is known not to have happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Retryable {
+    pub(crate) work: Work,
+    pub(crate) cause: RetryCause,
+    pub(crate) retry_at: Timestamp,
+}
+
+/// How it became known that the effect did not happen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum RetryCause {
+    /// The holder said so.
+    Reported(FailureReport),
+    /// The holder handed the claim back.
+    Released,
+    /// The lease ended before the start.
+    Lapsed,
+    /// The holder's incarnation ended before the start.
+    OwnerGone,
+    /// A verdict said so.
+    Verdict,
+}
+
+/// A record of which nobody knows whether the effect happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Unresolved {
+    pub(crate) work: Work,
+    pub(crate) cause: UnknownCause,
+    pub(crate) since: Timestamp,
+    pub(crate) failure: Option<FailureReport>,
+    pub(crate) holder: Holder,
+    pub(crate) probes: u32,
+    pub(crate) probe_at: Timestamp,
+}
+
+/// Why the outcome of an operation is unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum UnknownCause {
+    /// The holder could not tell whether the effect happened.
+    GaveUp,
+    /// The lease ended without a word.
+    LeaseLapsed,
+    /// The holder's process or store handle ended without a word.
+    OwnerGone,
+    /// The claim was dropped without settling: a panic, an early return, a `?`.
+    ClaimDropped,
+}
+
+/// Why a failure is final.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum TerminalCause {
+    /// The holder, a probe or a person said so.
+    Reported,
+    /// The last permitted attempt ended without the effect.
+    AttemptsExhausted,
+}
+
+/// How a tombstone's operation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) enum Ended {
+    Succeeded,
+    FailedTerminal,
+}
+
+/// The instants that govern a settled record, fixed at its settlement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Terms {
+    pub(crate) settled_at: Timestamp,
+    pub(crate) expires_at: Timestamp,
+    pub(crate) purge_at: Timestamp,
+}
+
+/// A verdict on an unknown outcome, and who gave it, when and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Decision {
+    pub(crate) at: Timestamp,
+    pub(crate) by: Box<str>,
+    pub(crate) reason: Box<str>,
+    pub(crate) ruling: Ruling,
+}
+
+/// What a recorded decision said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Ruling {
+    /// The effect happened.
+    Happened,
+    /// It did not happen and never will.
+    FailedForGood,
+    /// It did not happen; a new attempt may run.
+    DidNotHappen,
+    /// Nobody knows yet.
+    StillUnknown,
+}
+
+/// The status of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum Status {
+    /// Claimed, the effect certainly not started.
+    Reserved = 1,
+    /// The effect may have started.
+    Executing = 2,
+    /// The effect is known not to have happened; a new attempt may start.
+    FailedRetryable = 3,
+    /// Nobody knows whether the effect happened.
+    Unknown = 4,
+    /// Settled: the effect happened.
+    Succeeded = 5,
+    /// Settled: the effect did not happen and will not be tried again.
+    FailedTerminal = 6,
+    /// Settled long ago: only a compact residue is left.
+    Tombstone = 7,
+}
+
+impl Status {
+    /// All of them, in the order of an operation's life.
+    pub const ALL: [Self; 7] = [
+        Self::Reserved,
+        Self::Executing,
+        Self::FailedRetryable,
+        Self::Unknown,
+        Self::Succeeded,
+        Self::FailedTerminal,
+        Self::Tombstone,
+    ];
+
+    /// The name that the command line and the docs use.
+    ///
+    /// # Example
+    /// ```
+    /// assert_eq!(dupeproof::Status::FailedRetryable.as_str(), "failed_retryable");
+    /// ```
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Reserved => "reserved",
+            Self::Executing => "executing",
+            Self::FailedRetryable => "failed_retryable",
+            Self::Unknown => "unknown",
+            Self::Succeeded => "succeeded",
+            Self::FailedTerminal => "failed_terminal",
+            Self::Tombstone => "tombstone",
+        }
+    }
+
+    pub(crate) fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| *status as u8 == code)
+    }
+
+    pub(crate) const fn is_settled(self) -> bool {
+        match self {
+            Self::Succeeded | Self::FailedTerminal | Self::Tombstone => true,
+            Self::Reserved | Self::Executing | Self::FailedRetryable | Self::Unknown => false,
+        }
+    }
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl State {
+    pub(crate) fn status(&self) -> Status {
+        match self {
+            Self::Reserved(_) => Status::Reserved,
+            Self::Executing(_) => Status::Executing,
+            Self::FailedRetryable(_) => Status::FailedRetryable,
+            Self::Unknown(_) => Status::Unknown,
+            Self::Succeeded { .. } => Status::Succeeded,
+            Self::FailedTerminal { .. } => Status::FailedTerminal,
+            Self::Tombstone { .. } => Status::Tombstone,
+        }
+    }
+}
+
+impl Record {
+    pub(crate) fn status(&self) -> Status {
+        self.state.status()
+    }
+
+    pub(crate) fn token(&self) -> Token {
+        Token { id: self.head.id, attempt: self.head.attempt }
+    }
+
+    /// What must be true of every record, checked before it is encoded and after it was decoded.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        if self.head.attempt == 0 {
+            return Err("no attempt was granted");
+        }
+        if self.head.decisions.len() > DECISIONS_MAX {
+            return Err("more decisions than are kept");
+        }
+        match &self.state {
+            State::Reserved(held) | State::Executing(held) => held.check(),
+            State::FailedRetryable(_) | State::Unknown(_) => Ok(()),
+            State::Succeeded { terms, .. } | State::FailedTerminal { terms, .. } | State::Tombstone { terms, .. } => {
+                terms.check()
+            }
+        }
+    }
+}
+
+impl Held {
+    fn check(&self) -> Result<(), &'static str> {
+        if self.lease.until > self.lease.ends_by {
+            return Err("the lease is longer than the execution may be");
+        }
+        if self.lease.holder.incarnation == 0 {
+            return Err("the lease has no owner");
+        }
+        Ok(())
+    }
+}
+
+impl Terms {
+    fn check(&self) -> Result<(), &'static str> {
+        if self.settled_at <= self.expires_at && self.expires_at <= self.purge_at {
+            Ok(())
+        } else {
+            Err("settlement, expiry and purge are out of order")
+        }
+    }
+}
+
+impl Head {
+    pub(crate) fn with(self, state: State) -> Record {
+        Record { head: self, state }
+    }
+
+    /// Adds a decision; the oldest goes when there are too many.
+    pub(crate) fn decided(mut self, decision: Decision) -> Self {
+        if self.decisions.len() == DECISIONS_MAX {
+            self.decisions.remove(0);
+        }
+        self.decisions.push(decision);
+        self
+    }
+}
