@@ -275,6 +275,29 @@ impl State {
     }
 }
 
+impl State {
+    /// The response a state carries, if its variant has room for one.
+    pub(crate) fn response(&self) -> Option<&Response> {
+        match self {
+            Self::Succeeded { response, .. } => Some(response),
+            Self::FailedTerminal { failure, .. } => Some(failure.response()),
+            Self::FailedRetryable(Retryable { cause: RetryCause::Reported(failure), .. }) => Some(failure.response()),
+            Self::Unknown(Unresolved { failure, .. }) => failure.as_ref().map(FailureReport::response),
+            Self::FailedRetryable(_) | Self::Reserved(_) | Self::Executing(_) | Self::Tombstone { .. } => None,
+        }
+    }
+
+    pub(crate) fn response_mut(&mut self) -> Option<&mut Response> {
+        match self {
+            Self::Succeeded { response, .. } => Some(response),
+            Self::FailedTerminal { failure, .. } => Some(failure.response_mut()),
+            Self::FailedRetryable(Retryable { cause: RetryCause::Reported(failure), .. }) => Some(failure.response_mut()),
+            Self::Unknown(Unresolved { failure, .. }) => failure.as_mut().map(FailureReport::response_mut),
+            Self::FailedRetryable(_) | Self::Reserved(_) | Self::Executing(_) | Self::Tombstone { .. } => None,
+        }
+    }
+}
+
 impl Record {
     pub(crate) fn status(&self) -> Status {
         self.state.status()

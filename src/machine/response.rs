@@ -23,7 +23,8 @@ pub enum Response {
     /// The operation ended without a value.
     Absent,
     /// The value, as opaque bytes.
-    Bytes(Vec<u8>),
+    // Not part of what the codec decodes: the row carries them behind its body, as they are.
+    Bytes(#[serde(skip)] Vec<u8>),
     /// The value was larger than the store's limit. The operation did succeed.
     TooLarge {
         /// Length of the value in bytes.
@@ -174,6 +175,10 @@ impl FailureReport {
     /// The body recorded with the failure.
     pub fn response(&self) -> &Response {
         &self.response
+    }
+
+    pub(crate) fn response_mut(&mut self) -> &mut Response {
+        &mut self.response
     }
 
     pub(crate) fn admitted(mut self, policy: ResponsePolicy, bytes_max: usize) -> Self {

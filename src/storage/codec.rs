@@ -1,0 +1,191 @@
+//! Rows as bytes, and back: the only place that knows bincode.
+//!
+//! A row is `format version (1) · codec id (1) · xxh3-64 (8) · body length (4) · body · response`, integers little
+//! endian. The sum covers the row's own key and everything behind it, and is checked before anything is decoded. The
+//! response is opaque: it lies behind the body as it is, and no codec touches it on its way to a replay.
+
+use bincode::config::{self, Configuration, Limit, LittleEndian, Varint};
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::machine::fingerprint::Fingerprint;
+use crate::machine::key::{Identity, Kind};
+use crate::machine::limits::ROW_BYTES_MAX;
+use crate::machine::record::{Decision, Head, Record, RecordId, State};
+use crate::machine::response::{ExternalReference, Response};
+use crate::machine::time::Timestamp;
+
+/// The format of rows written by this release.
+const ROW_FORMAT: u8 = 1;
+/// bincode 2, variable-width integers.
+const CODEC_BINCODE: u8 = 1;
+const SUM_AT: usize = 2;
+const BODY_LEN_AT: usize = 10;
+const BODY_AT: usize = 14;
+
+/// What is wrong with the bytes of a row.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum DecodeError {
+    #[error("{0}")]
+    Damaged(&'static str),
+    #[error("row format {found} is newer than {ROW_FORMAT}, the newest this release reads")]
+    NewerRow { found: u8 },
+    #[error("fingerprint algorithm {found} is not known to this release")]
+    UnknownAlgorithm { found: u8 },
+}
+
+use DecodeError::Damaged;
+
+/// With a limit, always: without one, a few hostile bytes make bincode allocate until the process aborts.
+type Config = Configuration<LittleEndian, Varint, Limit<ROW_BYTES_MAX>>;
+const CONFIG: Config = config::standard().with_limit::<ROW_BYTES_MAX>();
+
+#[derive(Serialize, Deserialize)]
+struct Body<Str, Digest, Decisions, Stored> {
+    kind: u8,
+    tenant: Str,
+    operation: Str,
+    key: Str,
+    step: Str,
+    algorithm: u8,
+    payload_len: u64,
+    digest: Digest,
+    created_at: Timestamp,
+    attempt: u32,
+    generation: u32,
+    reference: Option<Str>,
+    decisions: Decisions,
+    state: Stored,
+}
+
+type BodyRef<'a> = Body<&'a str, &'a [u8], &'a [Decision], &'a State>;
+type BodyOwned = Body<String, Vec<u8>, Vec<Decision>, State>;
+
+/// The row of a record.
+///
+/// # Panics
+/// If the record breaks its own invariants: only a defect of this crate can do that, and it must not reach the disk.
+pub(super) fn encode(record: &Record) -> Vec<u8> {
+    assert_eq!(record.check(), Ok(()), "a record is checked before it is written");
+    let head = &record.head;
+    let fingerprint = &head.fingerprint;
+    let body: BodyRef<'_> = Body {
+        kind: head.identity.kind.code(),
+        tenant: head.identity.key.tenant(),
+        operation: head.identity.key.operation(),
+        key: head.identity.key.key(),
+        step: &head.identity.step,
+        algorithm: fingerprint.algorithm_id(),
+        payload_len: fingerprint.payload_len(),
+        digest: fingerprint.digest(),
+        created_at: head.created_at,
+        attempt: head.attempt,
+        generation: head.generation,
+        reference: head.reference.as_ref().map(ExternalReference::as_str),
+        decisions: &head.decisions,
+        state: &record.state,
+    };
+    let response = record.state.response().and_then(Response::bytes).unwrap_or_default();
+    let mut row = Vec::with_capacity(BODY_AT + 256 + response.len());
+    row.extend_from_slice(&[ROW_FORMAT, CODEC_BINCODE]);
+    row.extend_from_slice(&[0; BODY_AT - SUM_AT]);
+    let len = bincode::serde::encode_into_std_write(&body, &mut row, CONFIG)
+        .expect("a record within its limits always fits a row");
+    let len = u32::try_from(len).expect("the row limit is below 4 GiB");
+    row[BODY_LEN_AT..BODY_AT].copy_from_slice(&len.to_le_bytes());
+    row.extend_from_slice(response);
+    let sum = sum(head.id, &row);
+    row[SUM_AT..BODY_LEN_AT].copy_from_slice(&sum.to_le_bytes());
+    row
+}
+
+/// The record of a row. Never guesses: what was not written by this format is an error.
+pub(super) fn decode(id: RecordId, row: &[u8]) -> Result<Record, DecodeError> {
+    let (body, response) = open_row(id, row)?;
+    let (body, used) = bincode::serde::decode_from_slice::<BodyOwned, Config>(body, CONFIG)
+        .map_err(|_| Damaged("the row's body does not decode"))
+        .map(|(decoded, used)| (decoded, used == body.len()))?;
+    if !used {
+        return Err(Damaged("the row's body has trailing bytes"));
+    }
+    let kind = Kind::from_code(body.kind).ok_or(Damaged("the row's kind is not known"))?;
+    let identity = Identity::from_parts(kind, &body.tenant, &body.operation, &body.key, &body.step)
+        .map_err(|_| Damaged("the row's identity is out of bounds"))?;
+    let fingerprint = Fingerprint::from_stored(body.algorithm, body.payload_len, &body.digest)
+        .map_err(|_| DecodeError::UnknownAlgorithm { found: body.algorithm })?;
+    let reference = body
+        .reference
+        .map(|reference| ExternalReference::new(&reference))
+        .transpose()
+        .map_err(|_| Damaged("the row's external reference is out of bounds"))?;
+    let head = Head {
+        id,
+        identity,
+        fingerprint,
+        created_at: body.created_at,
+        attempt: body.attempt,
+        generation: body.generation,
+        reference,
+        decisions: body.decisions,
+    };
+    let mut state = body.state;
+    match state.response_mut() {
+        Some(Response::Bytes(bytes)) => bytes.extend_from_slice(response),
+        _ if response.is_empty() => {}
+        _ => return Err(Damaged("the row has bytes behind its body")),
+    }
+    let record = head.with(state);
+    record.check().map_err(Damaged)?;
+    Ok(record)
+}
+
+fn open_row(id: RecordId, row: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
+    let (&[format, codec], _) = row.split_first_chunk::<SUM_AT>().ok_or(Damaged("the row is cut short"))?;
+    if format > ROW_FORMAT {
+        return Err(DecodeError::NewerRow { found: format });
+    }
+    let stored = row.get(SUM_AT..BODY_LEN_AT).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
+    let len = row.get(BODY_LEN_AT..BODY_AT).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
+    let (Some(stored), Some(len)) = (stored, len) else {
+        return Err(Damaged("the row is cut short"));
+    };
+    if stored != sum(id, row) {
+        return Err(Damaged("the row's checksum does not match"));
+    }
+    if format != ROW_FORMAT || codec != CODEC_BINCODE {
+        return Err(Damaged("the row's format was never written"));
+    }
+    row[BODY_AT..].split_at_checked(len as usize).ok_or(Damaged("the row is shorter than its body"))
+}
+
+/// Over the row's key, its format and codec, and everything behind the sum, so that a good row in a wrong place is seen.
+fn sum(id: RecordId, row: &[u8]) -> u64 {
+    let mut hash = Xxh3::new();
+    hash.update(&id.0.to_le_bytes());
+    hash.update(&row[..SUM_AT]);
+    hash.update(&row[BODY_LEN_AT..]);
+    hash.digest()
+}
+
+/// A meta row: a number with a sum over its name and itself.
+pub(super) fn encode_meta(name: &str, value: u64) -> [u8; 16] {
+    let mut row = [0; 16];
+    row[..8].copy_from_slice(&value.to_le_bytes());
+    row[8..].copy_from_slice(&meta_sum(name, value).to_le_bytes());
+    row
+}
+
+pub(super) fn decode_meta(name: &str, row: &[u8]) -> Result<u64, DecodeError> {
+    let row: &[u8; 16] = row.try_into().map_err(|_| Damaged("a meta row has the wrong length"))?;
+    let (value, stored) = row.split_at(8);
+    let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+    let value = number(value);
+    if number(stored) == meta_sum(name, value) { Ok(value) } else { Err(Damaged("a meta row's checksum does not match")) }
+}
+
+fn meta_sum(name: &str, value: u64) -> u64 {
+    let mut hash = Xxh3::new();
+    hash.update(name.as_bytes());
+    hash.update(&value.to_le_bytes());
+    hash.digest()
+}

@@ -1,0 +1,71 @@
+//! Every table of a store, declared once.
+//!
+//! Records are addressed by an ascending number in the middle, not by their key: a commit that adds rows side by side
+//! touches fewer pages than one that scatters them, and pages touched are what a commit costs.
+
+use redb::TableDefinition;
+
+use crate::machine::index::{Shelf, UnsettledRow};
+use crate::machine::key::Identity;
+use crate::machine::record::Status;
+use crate::machine::time::Timestamp;
+
+/// All our tables share it, so that an application's own tables in the same file cannot meet them.
+macro_rules! table {
+    ($name:literal) => {
+        TableDefinition::new(concat!("dupeproof/", $name))
+    };
+}
+
+/// `(kind, tenant, operation, key, step)`: separate fields, never joined.
+pub(super) type IndexKey = (u8, &'static str, &'static str, &'static str, &'static str);
+/// `(status, due, incarnation, since)`.
+pub(super) type UnsettledValue = (u8, u64, u64, u64);
+/// `(due, id)`.
+pub(super) type DueKey = (u64, u64);
+
+pub(super) const INDEX: TableDefinition<'_, IndexKey, u64> = table!("index");
+pub(super) const RECORDS: TableDefinition<'_, u64, &[u8]> = table!("records");
+pub(super) const UNSETTLED: TableDefinition<'_, u64, UnsettledValue> = table!("unsettled");
+pub(super) const META: TableDefinition<'_, &str, &[u8]> = table!("meta");
+const RETENTION_SUCCEEDED: TableDefinition<'_, DueKey, ()> = table!("retention/succeeded");
+const RETENTION_FAILED: TableDefinition<'_, DueKey, ()> = table!("retention/failed_terminal");
+const RETENTION_TOMBSTONE: TableDefinition<'_, DueKey, ()> = table!("retention/tombstone");
+
+/// One table a shelf: the length of the table is the count of the status, so that statistics cost no scan and no
+/// counter can drift.
+pub(super) const fn shelf(shelf: Shelf) -> TableDefinition<'static, DueKey, ()> {
+    match shelf {
+        Shelf::Succeeded => RETENTION_SUCCEEDED,
+        Shelf::FailedTerminal => RETENTION_FAILED,
+        Shelf::Tombstone => RETENTION_TOMBSTONE,
+    }
+}
+
+/// Names in the meta table.
+pub(super) mod meta {
+    /// The format of the whole store.
+    pub(in crate::storage) const FORMAT: &str = "format";
+    /// How often the store was opened for writing.
+    pub(in crate::storage) const INCARNATION: &str = "incarnation";
+    /// The store time that the file has seen.
+    pub(in crate::storage) const HIGH_WATER: &str = "high_water";
+}
+
+pub(super) fn index_key(identity: &Identity) -> (u8, &str, &str, &str, &str) {
+    let key = &identity.key;
+    (identity.kind.code(), key.tenant(), key.operation(), key.key(), &identity.step)
+}
+
+pub(super) fn unsettled_value(row: &UnsettledRow) -> UnsettledValue {
+    (row.status as u8, row.due.as_unix_millis(), row.incarnation, row.since.as_unix_millis())
+}
+
+pub(super) fn unsettled_row((status, due, incarnation, since): UnsettledValue) -> Option<UnsettledRow> {
+    Some(UnsettledRow {
+        status: Status::from_code(status)?,
+        due: Timestamp::from_unix_millis(due),
+        incarnation,
+        since: Timestamp::from_unix_millis(since),
+    })
+}
