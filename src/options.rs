@@ -1,0 +1,221 @@
+//! How a store is opened.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{Clock, SystemClock};
+use crate::error::{Error, Result};
+use crate::machine::limits::{RESPONSE_BYTES_DEFAULT, RESPONSE_BYTES_MAX};
+
+/// Who else may have the store open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Sharing {
+    /// Nobody: one process, fastest. A second one gets [`OpenElsewhere`](crate::ErrorKind::OpenElsewhere).
+    #[default]
+    Exclusive,
+    /// Any number of processes, all in this mode. Every commit costs two syncs, and a claim of another process ends by
+    /// its lease only. Linux, Apple platforms and Windows; never on a network file system.
+    Shared,
+}
+
+/// What opening after a crash costs, against what every commit costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Recovery {
+    /// A crash costs a walk of the file at the next open, about 0.25 s for 100 MiB, which also checks every page.
+    #[default]
+    Scan,
+    /// Opens in milliseconds after a crash, but every commit also writes the allocator's state, which grows with the
+    /// file, and what the crash left is not checked.
+    Quick,
+}
+
+/// Whether a missing file is created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Missing {
+    Create,
+    Refuse,
+}
+
+/// Whether the whole file is checked at open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum OpenCheck {
+    AfterCrash,
+    Always,
+}
+
+/// Smallest page cache: below it, every look-up reads the disk.
+const CACHE_BYTES_MIN: usize = 1024 * 1024;
+/// Page cache unless said otherwise: suits an edge device. The engine's own default is 1 GiB.
+const CACHE_BYTES_DEFAULT: usize = 32 * 1024 * 1024;
+/// Longest wait for a store that is open elsewhere.
+const OPEN_WAIT_MAX: Duration = Duration::from_secs(3600);
+/// How often the compactor looks, unless said otherwise.
+const SWEEP_EVERY_DEFAULT: Duration = Duration::from_secs(1);
+/// Shortest interval of the compactor.
+const SWEEP_EVERY_MIN: Duration = Duration::from_millis(10);
+
+/// How to open a store: start from [`Options::new`], then [`open`](Options::open).
+///
+/// # Example
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("effects.redb");
+/// use dupeproof::{Options, Recovery};
+/// let store = Options::new().with_recovery(Recovery::Quick).open(&path)?;
+/// store.close()?;
+/// # Ok::<(), dupeproof::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Options {
+    pub(crate) sharing: Sharing,
+    pub(crate) recovery: Recovery,
+    pub(crate) missing: Missing,
+    pub(crate) open_check: OpenCheck,
+    pub(crate) open_wait: Duration,
+    pub(crate) cache_bytes: usize,
+    pub(crate) response_bytes_max: usize,
+    pub(crate) sweep_every: Option<Duration>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Options {
+    /// Exclusive, created if missing, 32 MiB of cache, responses up to 1 MiB, the system's clocks.
+    pub fn new() -> Self {
+        Self {
+            sharing: Sharing::Exclusive,
+            recovery: Recovery::Scan,
+            missing: Missing::Create,
+            open_check: OpenCheck::AfterCrash,
+            open_wait: Duration::ZERO,
+            cache_bytes: CACHE_BYTES_DEFAULT,
+            response_bytes_max: RESPONSE_BYTES_DEFAULT,
+            sweep_every: Some(SWEEP_EVERY_DEFAULT),
+            clock: Arc::new(SystemClock::new()),
+        }
+    }
+
+    /// Who else may have the store open. Default: nobody.
+    #[must_use]
+    pub fn with_sharing(mut self, sharing: Sharing) -> Self {
+        self.sharing = sharing;
+        self
+    }
+
+    /// What a crash costs at the next open. Default: [`Recovery::Scan`].
+    #[must_use]
+    pub fn with_recovery(mut self, recovery: Recovery) -> Self {
+        self.recovery = recovery;
+        self
+    }
+
+    /// Refuses a missing file instead of creating it, for callers who know that the store is there: a store that
+    /// forgot its keys would let every operation run again.
+    ///
+    /// # Example
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let error = dupeproof::Options::new().must_exist().open(dir.path().join("typo.redb")).unwrap_err();
+    /// assert_eq!(error.kind(), dupeproof::ErrorKind::NotFound);
+    /// ```
+    #[must_use]
+    pub fn must_exist(mut self) -> Self {
+        self.missing = Missing::Refuse;
+        self
+    }
+
+    /// Checks the checksum of every page at open, not only after a crash: 0.25 s for 100 MiB. Without it, a flipped
+    /// bit in the index can make a key look absent, and an absent key *runs*.
+    #[must_use]
+    pub fn with_verify_on_open(mut self) -> Self {
+        self.open_check = OpenCheck::Always;
+        self
+    }
+
+    /// Waits so long for a store that is open elsewhere. Default: not at all; at most an hour.
+    #[must_use]
+    pub fn with_open_wait(mut self, wait: Duration) -> Self {
+        self.open_wait = wait;
+        self
+    }
+
+    /// Memory for cached pages, in bytes. Default 32 MiB, at least 1 MiB. Too small, and look-ups read the disk; too
+    /// large, and it is not there for others.
+    #[must_use]
+    pub fn with_cache_bytes(mut self, bytes: usize) -> Self {
+        self.cache_bytes = bytes;
+        self
+    }
+
+    /// Largest response that is stored, in bytes. Default 1 MiB, at most 16 MiB. A larger one is recorded as a success
+    /// whose body was too large, never as a failure.
+    #[must_use]
+    pub fn with_response_limit(mut self, bytes: usize) -> Self {
+        self.response_bytes_max = bytes;
+        self
+    }
+
+    /// How often the compactor looks for lapsed leases and ended retentions. Default: every second; at least 10 ms.
+    #[must_use]
+    pub fn with_sweep_every(mut self, interval: Duration) -> Self {
+        self.sweep_every = Some(interval);
+        self
+    }
+
+    /// No compactor: the application calls [`Store::sweep`](crate::Store::sweep) itself. Answers do not depend on the
+    /// sweep; the size of the file does.
+    #[must_use]
+    pub fn without_compactor(mut self) -> Self {
+        self.sweep_every = None;
+        self
+    }
+
+    /// Other clocks than the system's, such as a [`ManualClock`](crate::ManualClock) in tests.
+    #[must_use]
+    pub fn with_clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.cache_bytes < CACHE_BYTES_MIN {
+            let found = self.cache_bytes;
+            return Err(Error::invalid_input(format!("cache is {found} bytes: at least {CACHE_BYTES_MIN} expected")));
+        }
+        if self.response_bytes_max > RESPONSE_BYTES_MAX {
+            let found = self.response_bytes_max;
+            return Err(Error::invalid_input(format!(
+                "response limit is {found} bytes: at most {RESPONSE_BYTES_MAX} expected"
+            )));
+        }
+        if self.open_wait > OPEN_WAIT_MAX {
+            let found = self.open_wait;
+            return Err(Error::invalid_input(format!("open wait is {found:?}: at most {OPEN_WAIT_MAX:?} expected")));
+        }
+        if self.sweep_every.is_some_and(|interval| interval < SWEEP_EVERY_MIN) {
+            return Err(Error::invalid_input(format!("sweep interval is below {SWEEP_EVERY_MIN:?}")));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("sharing", &self.sharing)
+            .field("recovery", &self.recovery)
+            .field("missing", &self.missing)
+            .field("cache_bytes", &self.cache_bytes)
+            .field("response_bytes_max", &self.response_bytes_max)
+            .field("clock", &self.clock)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,359 @@
+//! One write transaction: read a row, ask the machine, write the row and its derived side rows.
+//!
+//! The engine below cannot roll back one command inside an open transaction, so a command decides everything before
+//! its first write: a refused command leaves no trace, and its neighbours in the same commit go on.
+
+use redb::{ReadableTable, Table, WriteTransaction};
+
+use super::codec::{decode, encode, encode_meta};
+use super::tables::{self, DueKey, IndexKey, META, UnsettledValue, index_key, meta, shelf, unsettled_value};
+use super::fault;
+use crate::error::{Error, ErrorKind, Result};
+use crate::machine::event::{Answer, Change, Context, Event, Rejection};
+use crate::machine::index::{Shelf, SideRow};
+use crate::machine::key::Identity;
+use crate::machine::record::{Holder, Record, RecordId};
+use crate::machine::time::{Span, Timestamp};
+use crate::machine::transition::transition;
+
+/// How far store time may run ahead of its mark on disk. The mark costs a page each time it is written, and a mark a
+/// little behind only makes a store opened with a wrong wall clock keep things that much longer.
+const HIGH_WATER_STEP: Span = Span::from_secs(1);
+
+/// Which row an event is for.
+#[derive(Debug, Clone)]
+pub(crate) enum Target {
+    Key(Identity),
+    Id(RecordId),
+}
+
+/// One event for one row.
+#[derive(Debug, Clone)]
+pub(crate) struct Step {
+    pub(crate) target: Target,
+    pub(crate) event: Event,
+}
+
+/// The two clocks at the moment of a decision.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moment {
+    pub(crate) now: Timestamp,
+    pub(crate) wall: Timestamp,
+}
+
+/// Why a command did nothing.
+#[derive(Debug)]
+pub(crate) enum DriveError {
+    /// The machine said no.
+    Rejected(Rejection),
+    /// A row could not be read. Only this command is concerned.
+    Unreadable(Error),
+    /// The transaction as a whole cannot go on.
+    Transaction(Error),
+}
+
+/// A row a command works on.
+struct Slot {
+    identity: Option<Identity>,
+    stored: Option<(RecordId, SideRow)>,
+    record: Option<Record>,
+    verdict: Change,
+}
+
+/// An open write transaction with the tables every command needs.
+pub(crate) struct Batch<'txn> {
+    pub(super) txn: &'txn WriteTransaction,
+    pub(super) index: Table<'txn, IndexKey, u64>,
+    pub(super) records: Table<'txn, u64, &'static [u8]>,
+    pub(super) unsettled: Table<'txn, u64, UnsettledValue>,
+    shelves: [Option<Table<'txn, DueKey, ()>>; 3],
+    id_next: Option<u64>,
+    freed: Vec<Identity>,
+    dirty: bool,
+}
+
+impl<'txn> Batch<'txn> {
+    pub(super) fn open(txn: &'txn WriteTransaction) -> Result<Self> {
+        Ok(Self {
+            txn,
+            index: txn.open_table(tables::INDEX).map_err(fault::table)?,
+            records: txn.open_table(tables::RECORDS).map_err(fault::table)?,
+            unsettled: txn.open_table(tables::UNSETTLED).map_err(fault::table)?,
+            shelves: [None, None, None],
+            id_next: None,
+            freed: Vec::new(),
+            dirty: false,
+        })
+    }
+
+    /// Drives a command: one event, or several that stand or fall together.
+    ///
+    /// `holder` is who would hold what the command grants. The answers are in the order of the steps.
+    pub(crate) fn drive(
+        &mut self,
+        steps: Vec<Step>,
+        moment: Moment,
+        holder: Holder,
+    ) -> Result<Vec<Answer>, DriveError> {
+        let mut slots: Vec<Slot> = Vec::with_capacity(steps.len());
+        let mut answers = Vec::with_capacity(steps.len());
+        let mut steps = steps.into_iter();
+        // Ids are taken for good only if the command writes; a refused one gives its ids back.
+        let id_before = self.id_next;
+        while let Some(Step { target, event }) = steps.next() {
+            let at = self.slot(&mut slots, &target).map_err(unreadable)?;
+            let context = self.context(moment, holder).map_err(DriveError::Transaction)?;
+            // A later step may be for the same row, so it must find this one's result.
+            let record = if steps.len() > 0 { slots[at].record.clone() } else { slots[at].record.take() };
+            let transition = match transition(record, event, &context) {
+                Ok(transition) => transition,
+                Err(rejection) => {
+                    self.id_next = id_before;
+                    return Err(DriveError::Rejected(rejection));
+                }
+            };
+            answers.push(transition.answer);
+            match transition.change {
+                Change::Keep => {}
+                Change::Put(record) => {
+                    if record.head.id == context.fresh_id {
+                        self.id_next = Some(context.fresh_id.0.saturating_add(1));
+                    }
+                    slots[at].identity = Some(record.head.identity.clone());
+                    if steps.len() > 0 {
+                        slots[at].record = Some(record.clone());
+                    }
+                    slots[at].verdict = Change::Put(record);
+                }
+                Change::Remove => {
+                    slots[at].record = None;
+                    slots[at].verdict = Change::Remove;
+                }
+            }
+        }
+        for slot in slots {
+            self.write(slot).map_err(DriveError::Transaction)?;
+        }
+        Ok(answers)
+    }
+
+    /// The identities whose claim ended in this batch: whoever waits for them may look again after the commit.
+    pub(crate) fn take_freed(&mut self) -> Vec<Identity> {
+        std::mem::take(&mut self.freed)
+    }
+
+    /// Whether anything was written. A transaction that wrote nothing need not be committed.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.dirty
+    }
+
+    fn context(&mut self, moment: Moment, holder: Holder) -> Result<Context> {
+        let fresh_id = match self.id_next {
+            Some(id) => id,
+            None => self.last_id()?.map_or(1, |id| id.saturating_add(1)),
+        };
+        self.id_next = Some(fresh_id);
+        Ok(Context { now: moment.now, wall: moment.wall, holder, fresh_id: RecordId(fresh_id) })
+    }
+
+    fn last_id(&self) -> Result<Option<u64>> {
+        Ok(self.records.last().map_err(fault::storage)?.map(|(id, _)| id.value()))
+    }
+
+    /// The place of a step's row among those the command has read already, reading it if need be.
+    fn slot(&self, slots: &mut Vec<Slot>, target: &Target) -> Result<usize> {
+        let known = slots.iter().position(|slot| match target {
+            Target::Key(identity) => slot.identity.as_ref() == Some(identity),
+            Target::Id(id) => slot.stored.is_some_and(|(stored, _)| stored == *id),
+        });
+        if let Some(at) = known {
+            return Ok(at);
+        }
+        let record = match target {
+            Target::Key(identity) => self.find(identity)?,
+            Target::Id(id) => self.read(*id)?,
+        };
+        // A step by id and one by key may mean the same row.
+        if let Some(found) = &record
+            && let Some(at) = slots.iter().position(|slot| slot.identity.as_ref() == Some(&found.head.identity))
+        {
+            return Ok(at);
+        }
+        let identity = match (target, &record) {
+            (Target::Key(identity), _) => Some(identity.clone()),
+            (Target::Id(_), Some(record)) => Some(record.head.identity.clone()),
+            (Target::Id(_), None) => None,
+        };
+        let stored = record.as_ref().map(|record| (record.head.id, record.side_row()));
+        slots.push(Slot { identity, stored, record, verdict: Change::Keep });
+        Ok(slots.len() - 1)
+    }
+
+    fn find(&self, identity: &Identity) -> Result<Option<Record>> {
+        let Some(id) = self.index.get(index_key(identity)).map_err(fault::storage)? else {
+            return Ok(None);
+        };
+        let id = RecordId(id.value());
+        let record = self.read(id)?.ok_or_else(|| missing_row(id))?;
+        super::snapshot::same_identity(identity, record).map(Some)
+    }
+
+    fn read(&self, id: RecordId) -> Result<Option<Record>> {
+        let Some(row) = self.records.get(id.0).map_err(fault::storage)? else {
+            return Ok(None);
+        };
+        decode(id, row.value()).map(Some).map_err(|error| fault::row(format_args!("record {}", id.0), error))
+    }
+
+    fn write(&mut self, slot: Slot) -> Result<()> {
+        match slot.verdict {
+            Change::Keep => Ok(()),
+            Change::Put(record) => self.put(slot.stored, record),
+            Change::Remove => match slot.stored {
+                Some((id, side)) => self.remove(id, side, slot.identity.as_ref()),
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn put(&mut self, stored: Option<(RecordId, SideRow)>, record: Record) -> Result<()> {
+        let id = record.head.id;
+        let side = record.side_row();
+        let row = encode(&record);
+        self.dirty = true;
+        let replaced = stored.filter(|(old, _)| *old != id);
+        if let Some((old, _)) = replaced {
+            self.records.remove(old.0).map_err(fault::storage)?;
+        }
+        self.records.insert(id.0, row.as_slice()).map_err(fault::storage)?;
+        if stored.is_none() || replaced.is_some() {
+            self.index.insert(index_key(&record.head.identity), id.0).map_err(fault::storage)?;
+        }
+        match stored {
+            Some((old, before)) if old == id && before == side => {}
+            Some((old, before)) => {
+                // An unsettled row of the same id is overwritten in place.
+                let overwritten = old == id && is_unsettled(&before) && is_unsettled(&side);
+                if !overwritten {
+                    self.remove_side(old, before)?;
+                }
+                self.insert_side(id, side)?;
+            }
+            None => self.insert_side(id, side)?,
+        }
+        let was_held = stored.is_some_and(|(_, side)| is_held(&side));
+        if was_held && !is_held(&side) {
+            self.freed.push(record.head.identity);
+        }
+        Ok(())
+    }
+
+    /// Forgets a record, unless it has the highest id: that row is the counter from which the next id comes, and an id
+    /// used twice would let an old claim pass for a new one.
+    fn remove(&mut self, id: RecordId, side: SideRow, identity: Option<&Identity>) -> Result<()> {
+        if self.last_id()? == Some(id.0) {
+            return Ok(());
+        }
+        self.dirty = true;
+        self.records.remove(id.0).map_err(fault::storage)?;
+        self.remove_side(id, side)?;
+        if let Some(identity) = identity {
+            self.index.remove(index_key(identity)).map_err(fault::storage)?;
+        }
+        Ok(())
+    }
+
+    fn insert_side(&mut self, id: RecordId, side: SideRow) -> Result<()> {
+        match side {
+            SideRow::Unsettled(row) => {
+                self.unsettled.insert(id.0, unsettled_value(&row)).map_err(fault::storage)?;
+            }
+            SideRow::Retention(shelf, due) => {
+                self.shelf(shelf)?.insert((due.as_unix_millis(), id.0), ()).map_err(fault::storage)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_side(&mut self, id: RecordId, side: SideRow) -> Result<()> {
+        let found = match side {
+            SideRow::Unsettled(_) => self.unsettled.remove(id.0).map_err(fault::storage)?.is_some(),
+            SideRow::Retention(shelf, due) => {
+                self.shelf(shelf)?.remove((due.as_unix_millis(), id.0)).map_err(fault::storage)?.is_some()
+            }
+        };
+        // `verify` reports it; a lost side row is no reason to lose an outcome.
+        debug_assert!(found, "record {} has no side row {side:?}", id.0);
+        Ok(())
+    }
+
+    /// Opened on first use: a commit that only begins operations touches none of them.
+    pub(super) fn shelf(&mut self, which: Shelf) -> Result<&mut Table<'txn, DueKey, ()>> {
+        let place = &mut self.shelves[which as usize];
+        if place.is_none() {
+            *place = Some(self.txn.open_table(shelf(which)).map_err(fault::table)?);
+        }
+        Ok(place.as_mut().expect("the table was just opened"))
+    }
+
+    /// The next incarnation of this store, persisted with this commit and so before any claim of it is heard of.
+    pub(crate) fn next_incarnation(&mut self) -> Result<u64> {
+        let next = self.meta(meta::INCARNATION)?.unwrap_or(0).saturating_add(1);
+        self.set_meta(meta::INCARNATION, next)?;
+        Ok(next)
+    }
+
+    /// The store time the file has seen, if it has seen any.
+    pub(crate) fn high_water(&self) -> Result<Option<Timestamp>> {
+        Ok(self.meta(meta::HIGH_WATER)?.map(Timestamp::from_unix_millis))
+    }
+
+    /// Moves the mark to `now` if it lags far enough behind `mark`. Returns the mark as it is with this commit.
+    pub(crate) fn raise_high_water(&mut self, mark: Option<Timestamp>, now: Timestamp) -> Result<Timestamp> {
+        match mark {
+            Some(mark) if now.minus(mark) < HIGH_WATER_STEP => Ok(mark),
+            _ => {
+                self.set_meta(meta::HIGH_WATER, now.as_unix_millis())?;
+                Ok(now)
+            }
+        }
+    }
+
+    fn meta(&self, name: &str) -> Result<Option<u64>> {
+        let table = self.txn.open_table(META).map_err(fault::table)?;
+        super::snapshot::meta(&table, name)
+    }
+
+    fn set_meta(&mut self, name: &str, value: u64) -> Result<()> {
+        let mut table = self.txn.open_table(META).map_err(fault::table)?;
+        table.insert(name, encode_meta(name, value).as_slice()).map_err(fault::storage)?;
+        self.dirty = true;
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Batch<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Batch").field("id_next", &self.id_next).finish_non_exhaustive()
+    }
+}
+
+const fn is_unsettled(side: &SideRow) -> bool {
+    matches!(side, SideRow::Unsettled(_))
+}
+
+fn is_held(side: &SideRow) -> bool {
+    matches!(side, SideRow::Unsettled(row) if row.incarnation != 0)
+}
+
+pub(super) fn missing_row(id: RecordId) -> Error {
+    Error::new(ErrorKind::Damaged, format!("the index names record {}, which is missing", id.0))
+}
+
+/// Damage concerns one row; everything else concerns the transaction.
+fn unreadable(error: Error) -> DriveError {
+    match error.kind() {
+        ErrorKind::Damaged | ErrorKind::NewerFormat => DriveError::Unreadable(error),
+        _ => DriveError::Transaction(error),
+    }
+}

@@ -1,0 +1,167 @@
+//! The bounded steps of cleaning up: ending leases, turning expired responses into tombstones, forgetting tombstones.
+//!
+//! Side rows only say where to look; what happens to a record is decided from the record itself, by the machine.
+
+use redb::ReadableTable;
+
+use super::batch::{Batch, DriveError, Moment, Step, Target};
+use super::fault;
+use super::tables::unsettled_row;
+use crate::error::Result;
+use crate::machine::event::Event;
+use crate::machine::index::{Shelf, UnsettledRow};
+use crate::machine::record::{Holder, RecordId, Status};
+
+/// How many side rows one step may look at for each row it may change: unknown outcomes lie between the leases.
+const LOOKED_AT_PER_ROW: usize = 16;
+
+/// What one sweep did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Swept {
+    pub(crate) leases_ended: u64,
+    pub(crate) tombstoned: u64,
+    pub(crate) purged: u64,
+    pub(crate) unreadable: u64,
+    /// Whether the bound was reached, so that another step would find more.
+    pub(crate) more: bool,
+}
+
+impl Swept {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.leases_ended += other.leases_ended;
+        self.tombstoned += other.tombstoned;
+        self.purged += other.purged;
+        self.unreadable += other.unreadable;
+        self.more = other.more;
+    }
+}
+
+/// Whose claims are over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owners {
+    /// Everybody's but this incarnation's: the file lock proves that they cannot write any more.
+    AllBut(u64),
+    /// This incarnation's: it closes.
+    Only(u64),
+}
+
+impl Owners {
+    fn include(self, incarnation: u64) -> bool {
+        match self {
+            Self::AllBut(mine) => incarnation != mine,
+            Self::Only(mine) => incarnation == mine,
+        }
+    }
+}
+
+impl Batch<'_> {
+    /// Brings at most `rows_max` records up to `moment`. `cursor` is where the last step stopped among the unsettled.
+    pub(crate) fn sweep(
+        &mut self,
+        rows_max: usize,
+        cursor: &mut Option<RecordId>,
+        moment: Moment,
+        holder: Holder,
+    ) -> Result<Swept> {
+        let mut swept = Swept::default();
+        let mut rows_left = rows_max;
+
+        let lapsed = self.held(rows_left, cursor, |row| row.due <= moment.now)?;
+        swept.more |= cursor.is_some();
+        rows_left -= lapsed.len();
+        for id in lapsed {
+            swept.leases_ended += self.touch(id, Event::Tick, moment, holder, &mut swept.unreadable)?;
+        }
+        for shelf in Shelf::ALL {
+            let due = self.due(shelf, moment, rows_left)?;
+            rows_left -= due.len();
+            for id in due {
+                let touched = self.touch(id, Event::Tick, moment, holder, &mut swept.unreadable)?;
+                match shelf {
+                    Shelf::Succeeded | Shelf::FailedTerminal => swept.tombstoned += touched,
+                    Shelf::Tombstone => swept.purged += touched,
+                }
+            }
+        }
+        swept.more |= rows_left == 0;
+        Ok(swept)
+    }
+
+    /// Ends at most `rows_max` claims of the given owners. Returns how many; `cursor` is empty when none is left.
+    pub(crate) fn end_claims(
+        &mut self,
+        owners: Owners,
+        rows_max: usize,
+        cursor: &mut Option<RecordId>,
+        moment: Moment,
+        holder: Holder,
+    ) -> Result<Swept> {
+        let mut swept = Swept::default();
+        for id in self.held(rows_max, cursor, |row| owners.include(row.incarnation))? {
+            swept.leases_ended += self.touch(id, Event::OwnerGone, moment, holder, &mut swept.unreadable)?;
+        }
+        swept.more = cursor.is_some();
+        Ok(swept)
+    }
+
+    /// Ids of held records that match, from behind the cursor, which moves along and is reset at the end.
+    fn held(
+        &self,
+        rows_max: usize,
+        cursor: &mut Option<RecordId>,
+        matches: impl Fn(&UnsettledRow) -> bool,
+    ) -> Result<Vec<RecordId>> {
+        let start = cursor.map_or(0, |id| id.0.saturating_add(1));
+        let mut ids = Vec::new();
+        *cursor = None;
+        let rows = self.unsettled.range(start..).map_err(fault::storage)?;
+        for (looked_at, entry) in rows.enumerate() {
+            if ids.len() == rows_max || looked_at == rows_max.saturating_mul(LOOKED_AT_PER_ROW) {
+                break;
+            }
+            let (id, row) = entry.map_err(fault::storage)?;
+            let id = RecordId(id.value());
+            *cursor = Some(id);
+            // A row without a status is damage; `verify` reports it, and the record itself is safe.
+            let row = unsettled_row(row.value());
+            if row.is_some_and(|row| matches!(row.status, Status::Reserved | Status::Executing) && matches(&row)) {
+                ids.push(id);
+            }
+        }
+        let last = self.unsettled.last().map_err(fault::storage)?.map(|(id, _)| RecordId(id.value()));
+        if *cursor == last {
+            *cursor = None;
+        }
+        Ok(ids)
+    }
+
+    fn due(&mut self, shelf: Shelf, moment: Moment, rows_max: usize) -> Result<Vec<RecordId>> {
+        let end = (moment.now.as_unix_millis(), u64::MAX);
+        let table = self.shelf(shelf)?;
+        let rows = table.range(..=end).map_err(fault::storage)?;
+        rows.take(rows_max)
+            .map(|entry| entry.map(|(key, _)| RecordId(key.value().1)).map_err(fault::storage))
+            .collect()
+    }
+
+    /// Drives one event. A row that cannot be read is counted and left: it must not stop the sweep of the others.
+    fn touch(
+        &mut self,
+        id: RecordId,
+        event: Event,
+        moment: Moment,
+        holder: Holder,
+        unreadable: &mut u64,
+    ) -> Result<u64> {
+        let step = Step { target: Target::Id(id), event };
+        match self.drive(vec![step], moment, holder) {
+            Ok(answers) => Ok(answers.len() as u64),
+            Err(DriveError::Rejected(_)) => Ok(0),
+            Err(DriveError::Unreadable(_)) => {
+                *unreadable += 1;
+                Ok(0)
+            }
+            Err(DriveError::Transaction(error)) => Err(error),
+        }
+    }
+}
