@@ -99,7 +99,7 @@ impl Options {
             cache_bytes: CACHE_BYTES_DEFAULT,
             response_bytes_max: RESPONSE_BYTES_DEFAULT,
             sweep_every: Some(SWEEP_EVERY_DEFAULT),
-            clock: Arc::new(SystemClock::new()),
+            clock: Arc::new(SystemClock),
         }
     }
 

@@ -12,8 +12,8 @@ use super::time::Timestamp;
 pub(crate) struct Context {
     pub(crate) now: Timestamp,
     pub(crate) wall: Timestamp,
-    /// Who would hold what is granted now.
-    pub(crate) holder: Holder,
+    /// Whose claims are granted now: this open of the store.
+    pub(crate) incarnation: u64,
     /// The id a new record would get.
     pub(crate) fresh_id: RecordId,
 }
@@ -50,6 +50,8 @@ pub(crate) struct Intent {
     pub(crate) fingerprint: Fingerprint,
     pub(crate) policy: Policy,
     pub(crate) phase: Phase,
+    /// Numbers the grant within its incarnation, so that the caller can recognise it.
+    pub(crate) grant: u64,
     /// A grant of ours that we never heard of, because its commit was indeterminate.
     pub(crate) unheard: Option<Holder>,
 }

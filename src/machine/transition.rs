@@ -8,7 +8,7 @@ use super::fingerprint::Comparison;
 use super::lease::{exhausted, lost, may_resend, released};
 use super::policy::{DownstreamKey, RetryDelay};
 use super::record::{Decision, FirstStart, Head, Held, Lease, Record, RetryCause, Retryable, State, TerminalCause};
-use super::record::{Ended, UnknownCause, Unresolved, Work};
+use super::record::{Ended, Holder, Status, UnknownCause, Unresolved, Work};
 use super::response::ExternalReference;
 use super::retention::{Aged, terms};
 
@@ -183,7 +183,8 @@ fn granted_again(head: Head, work: Work, intent: Intent, context: &Context) -> R
 }
 
 fn held(head: Head, work: Work, intent: Intent, context: &Context) -> Record {
-    let lease = Lease::granted(&intent.policy, context.holder, context.now);
+    let holder = Holder { incarnation: context.incarnation, grant: intent.grant };
+    let lease = Lease::granted(&intent.policy, holder, context.now);
     let work = Work { policy: intent.policy, ..work };
     match intent.phase {
         Phase::Reserve => head.with(State::Reserved(Held { work, lease })),
@@ -237,7 +238,7 @@ fn begin_unknown(head: Head, unresolved: Unresolved, intent: Intent, context: &C
 fn settled(
     head: Head,
     work: Work,
-    holder: Option<(super::record::Holder, UnknownCause)>,
+    holder: Option<(Holder, UnknownCause)>,
     settlement: Settlement,
     context: &Context,
 ) -> Record {
@@ -326,7 +327,7 @@ fn settle_retryable(
         // Its lease ended before the start, and a holder may not settle what it never started.
         (RetryCause::Lapsed | RetryCause::OwnerGone, _) => Err(Rejection::LeaseLost),
         (RetryCause::Reported(_) | RetryCause::Released | RetryCause::Verdict, _) => {
-            Err(Rejection::AlreadySettled(super::record::Status::FailedRetryable))
+            Err(Rejection::AlreadySettled(Status::FailedRetryable))
         }
     }
 }

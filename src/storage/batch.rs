@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::machine::event::{Answer, Change, Context, Event, Rejection};
 use crate::machine::index::{Shelf, SideRow};
 use crate::machine::key::Identity;
-use crate::machine::record::{Holder, Record, RecordId};
+use crate::machine::record::{Record, RecordId};
 use crate::machine::time::{Span, Timestamp};
 use crate::machine::transition::transition;
 
@@ -88,12 +88,12 @@ impl<'txn> Batch<'txn> {
 
     /// Drives a command: one event, or several that stand or fall together.
     ///
-    /// `holder` is who would hold what the command grants. The answers are in the order of the steps.
+    /// `incarnation` is whose claims are granted. The answers are in the order of the steps.
     pub(crate) fn drive(
         &mut self,
         steps: Vec<Step>,
         moment: Moment,
-        holder: Holder,
+        incarnation: u64,
     ) -> Result<Vec<Answer>, DriveError> {
         let mut slots: Vec<Slot> = Vec::with_capacity(steps.len());
         let mut answers = Vec::with_capacity(steps.len());
@@ -102,7 +102,7 @@ impl<'txn> Batch<'txn> {
         let id_before = self.id_next;
         while let Some(Step { target, event }) = steps.next() {
             let at = self.slot(&mut slots, &target).map_err(unreadable)?;
-            let context = self.context(moment, holder).map_err(DriveError::Transaction)?;
+            let context = self.context(moment, incarnation).map_err(DriveError::Transaction)?;
             // A later step may be for the same row, so it must find this one's result.
             let record = if steps.len() > 0 { slots[at].record.clone() } else { slots[at].record.take() };
             let transition = match transition(record, event, &context) {
@@ -147,13 +147,13 @@ impl<'txn> Batch<'txn> {
         self.dirty
     }
 
-    fn context(&mut self, moment: Moment, holder: Holder) -> Result<Context> {
+    fn context(&mut self, moment: Moment, incarnation: u64) -> Result<Context> {
         let fresh_id = match self.id_next {
             Some(id) => id,
             None => self.last_id()?.map_or(1, |id| id.saturating_add(1)),
         };
         self.id_next = Some(fresh_id);
-        Ok(Context { now: moment.now, wall: moment.wall, holder, fresh_id: RecordId(fresh_id) })
+        Ok(Context { now: moment.now, wall: moment.wall, incarnation, fresh_id: RecordId(fresh_id) })
     }
 
     fn last_id(&self) -> Result<Option<u64>> {

@@ -10,10 +10,13 @@ use super::tables::unsettled_row;
 use crate::error::Result;
 use crate::machine::event::Event;
 use crate::machine::index::{Shelf, UnsettledRow};
-use crate::machine::record::{Holder, RecordId, Status};
+use crate::machine::record::{RecordId, Status};
 
 /// How many side rows one step may look at for each row it may change: unknown outcomes lie between the leases.
 const LOOKED_AT_PER_ROW: usize = 16;
+
+/// The sweep grants nothing, so it has no incarnation to grant it to.
+const NOBODY: u64 = 0;
 
 /// What one sweep did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -61,7 +64,6 @@ impl Batch<'_> {
         rows_max: usize,
         cursor: &mut Option<RecordId>,
         moment: Moment,
-        holder: Holder,
     ) -> Result<Swept> {
         let mut swept = Swept::default();
         let mut rows_left = rows_max;
@@ -70,13 +72,13 @@ impl Batch<'_> {
         swept.more |= cursor.is_some();
         rows_left -= lapsed.len();
         for id in lapsed {
-            swept.leases_ended += self.touch(id, Event::Tick, moment, holder, &mut swept.unreadable)?;
+            swept.leases_ended += self.touch(id, Event::Tick, moment, &mut swept.unreadable)?;
         }
         for shelf in Shelf::ALL {
             let due = self.due(shelf, moment, rows_left)?;
             rows_left -= due.len();
             for id in due {
-                let touched = self.touch(id, Event::Tick, moment, holder, &mut swept.unreadable)?;
+                let touched = self.touch(id, Event::Tick, moment, &mut swept.unreadable)?;
                 match shelf {
                     Shelf::Succeeded | Shelf::FailedTerminal => swept.tombstoned += touched,
                     Shelf::Tombstone => swept.purged += touched,
@@ -94,11 +96,10 @@ impl Batch<'_> {
         rows_max: usize,
         cursor: &mut Option<RecordId>,
         moment: Moment,
-        holder: Holder,
     ) -> Result<Swept> {
         let mut swept = Swept::default();
         for id in self.held(rows_max, cursor, |row| owners.include(row.incarnation))? {
-            swept.leases_ended += self.touch(id, Event::OwnerGone, moment, holder, &mut swept.unreadable)?;
+            swept.leases_ended += self.touch(id, Event::OwnerGone, moment, &mut swept.unreadable)?;
         }
         swept.more = cursor.is_some();
         Ok(swept)
@@ -150,11 +151,10 @@ impl Batch<'_> {
         id: RecordId,
         event: Event,
         moment: Moment,
-        holder: Holder,
         unreadable: &mut u64,
     ) -> Result<u64> {
         let step = Step { target: Target::Id(id), event };
-        match self.drive(vec![step], moment, holder) {
+        match self.drive(vec![step], moment, NOBODY) {
             Ok(answers) => Ok(answers.len() as u64),
             Err(DriveError::Rejected(_)) => Ok(0),
             Err(DriveError::Unreadable(_)) => {

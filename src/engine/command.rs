@@ -1,0 +1,94 @@
+//! What callers ask of the writer.
+
+use crossbeam_channel::Sender;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::machine::event::{Answer, Event, Rejection};
+use crate::storage::batch::{Moment, Step};
+use crate::storage::file::Durable;
+use crate::storage::sweep::{Owners, Swept};
+
+/// Where the answer goes. Capacity one, so that answering never blocks the writer.
+pub(super) type Reply<T> = Sender<Result<T>>;
+
+/// One unit of a commit.
+#[derive(Debug)]
+pub(super) enum Command {
+    Drive { steps: Vec<Step>, durable: Durable, reply: Option<Reply<Driven>> },
+    Sweep { rows_max: usize, reply: Reply<Swept> },
+    EndClaims { owners: Owners, rows_max: usize, reply: Reply<Swept> },
+}
+
+/// What travels in the queue.
+#[derive(Debug)]
+pub(super) enum Message {
+    Do(Command),
+    /// Everything before it is answered; the writer ends.
+    Stop,
+}
+
+/// What a command was told, and when it was decided.
+#[derive(Debug)]
+pub(crate) struct Driven {
+    pub(crate) answers: Vec<Answer>,
+    pub(crate) moment: Moment,
+}
+
+impl Driven {
+    /// The answer of a command of one step.
+    pub(crate) fn only(mut self) -> Answer {
+        self.answers.pop().unwrap_or(Answer::Nothing)
+    }
+}
+
+/// What a decided command will hear once the commit has returned.
+pub(super) enum Outcome {
+    Drive(Result<Driven>, Option<Reply<Driven>>),
+    Sweep(Result<Swept>, Reply<Swept>),
+}
+
+impl Outcome {
+    /// A caller who is gone needs no answer.
+    pub(super) fn deliver(self) {
+        match self {
+            Self::Drive(result, Some(reply)) => drop(reply.try_send(result)),
+            Self::Drive(_, None) => {}
+            Self::Sweep(result, reply) => drop(reply.try_send(result)),
+        }
+    }
+}
+
+impl Command {
+    /// Whether a group that holds only such commands may be lost in a crash.
+    pub(super) fn durable(&self) -> Durable {
+        match self {
+            Self::Drive { durable, .. } => *durable,
+            Self::Sweep { .. } | Self::EndClaims { .. } => Durable::Yes,
+        }
+    }
+
+    /// Whether it may grant a claim, which needs an incarnation to grant it to.
+    pub(super) fn may_grant(&self) -> bool {
+        match self {
+            Self::Drive { steps, .. } => steps.iter().any(|step| matches!(step.event, Event::Begin(_))),
+            Self::Sweep { .. } | Self::EndClaims { .. } => false,
+        }
+    }
+
+    pub(super) fn refuse(self, error: Error) {
+        match self {
+            Self::Drive { reply, .. } => Outcome::Drive(Err(error), reply).deliver(),
+            Self::Sweep { reply, .. } | Self::EndClaims { reply, .. } => Outcome::Sweep(Err(error), reply).deliver(),
+        }
+    }
+}
+
+pub(super) fn rejected(rejection: Rejection) -> Error {
+    let kind = match rejection {
+        Rejection::LeaseLost => ErrorKind::LeaseLost,
+        Rejection::AlreadySettled(_) => ErrorKind::AlreadySettled,
+        Rejection::Absent => ErrorKind::NotFound,
+        Rejection::NotStarted | Rejection::NotUnknown(_) => ErrorKind::Refused,
+    };
+    Error::new(kind, rejection.to_string())
+}

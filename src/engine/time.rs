@@ -1,0 +1,41 @@
+//! Store time as this process sees it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::machine::time::{StoreTime, Timestamp};
+use crate::storage::batch::Moment;
+
+/// Reads the clocks and turns them into store time, which never goes back.
+#[derive(Debug)]
+pub(super) struct Timekeeper {
+    clock: Arc<dyn Clock>,
+    time: StoreTime,
+    /// The latest mark seen on disk: in shared mode another process may be ahead of us.
+    floor: AtomicU64,
+}
+
+impl Timekeeper {
+    pub(super) fn start(clock: Arc<dyn Clock>, high_water: Option<Timestamp>) -> Self {
+        let time = StoreTime::start(high_water, Timestamp::from_wall(clock.wall()), clock.monotonic());
+        Self { clock, time, floor: AtomicU64::new(0) }
+    }
+
+    pub(super) fn observe(&self, mark: Timestamp) {
+        self.floor.fetch_max(mark.as_unix_millis(), Ordering::AcqRel);
+    }
+
+    pub(super) fn moment(&self) -> Moment {
+        let floor = Timestamp::from_unix_millis(self.floor.load(Ordering::Acquire));
+        Moment {
+            now: self.time.at(self.clock.monotonic()).max(floor),
+            wall: Timestamp::from_wall(self.clock.wall()),
+        }
+    }
+
+    pub(super) fn monotonic(&self) -> Duration {
+        self.clock.monotonic()
+    }
+}

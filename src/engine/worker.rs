@@ -1,0 +1,56 @@
+//! The one place that starts threads: named, joined, and a panic in one of them stops the store instead of leaving
+//! callers waiting.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+
+use super::Shared;
+use crate::error::{Error, ErrorKind, Result};
+
+pub(super) struct Worker {
+    name: &'static str,
+    thread: JoinHandle<()>,
+    stop: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl Worker {
+    pub(super) fn spawn(name: &'static str, shared: &Arc<Shared>, work: impl FnOnce() + Send + 'static) -> Result<Self> {
+        let shared = shared.clone();
+        let thread = Builder::new()
+            .name(format!("dupeproof-{name}"))
+            .spawn(move || {
+                if catch_unwind(AssertUnwindSafe(work)).is_err() {
+                    shared.health.stop(&Error::new(ErrorKind::Stopped, format!("the {name} thread panicked")));
+                    shared.waiters.wake_all();
+                }
+            })
+            .map_err(|error| Error::new(ErrorKind::Io, format!("start the {name} thread: {error}")).with_source(error))?;
+        Ok(Self { name, thread, stop: None })
+    }
+
+    /// A helper: it is told to stop, and joined, before the writer.
+    pub(super) fn stopped_by(mut self, stop: impl FnOnce() + Send + 'static) -> Self {
+        self.stop = Some(Box::new(stop));
+        self
+    }
+
+    pub(super) fn is_helper(&self) -> bool {
+        self.stop.is_some()
+    }
+
+    pub(super) fn join(self) {
+        if let Some(stop) = self.stop {
+            stop();
+        }
+        // Its panic was caught and reported inside.
+        let _ = self.thread.join();
+    }
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,186 @@
+//! The writer: takes what waits, decides it in one transaction, commits once, then answers everybody.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+
+use super::command::{Command, Driven, Message, Outcome, rejected};
+use super::{Shared, repeat};
+use crate::clock::deadline_in;
+use crate::error::{Error, ErrorKind, Result};
+use crate::machine::key::Identity;
+use crate::machine::record::RecordId;
+use crate::options::Sharing;
+use crate::storage::batch::{Batch, DriveError};
+use crate::storage::file::{Durable, WriteError};
+use crate::storage::sweep::Swept;
+
+/// Commands in one commit: bounds what a failed commit leaves open, and how long the first of a group waits.
+const GROUP_COMMANDS_MAX: usize = 256;
+/// How long the writer waits for the callers it saw in its last two commits. A commit takes longer than this; a lone
+/// caller never waits.
+const COMPANY_WAIT: Duration = Duration::from_micros(300);
+
+/// Works until it is told to stop or every sender is gone.
+pub(super) fn run(shared: &Shared, messages: &Receiver<Message>) {
+    let mut writer = Writer { shared, pace: Pace::default(), cursor: None, end_cursor: None };
+    while let Ok(Message::Do(first)) = messages.recv() {
+        let (group, stop) = writer.pace.gather(first, messages);
+        writer.commit(group);
+        if stop {
+            return;
+        }
+    }
+}
+
+/// How many callers there were lately.
+#[derive(Debug, Default)]
+struct Pace {
+    last: usize,
+    before: usize,
+}
+
+impl Pace {
+    /// The first command, what waits behind it, and who is likely to come at once. Says whether to stop after it.
+    fn gather(&mut self, first: Command, messages: &Receiver<Message>) -> (Vec<Command>, bool) {
+        let expected = self.last.max(self.before).min(GROUP_COMMANDS_MAX);
+        let mut group = vec![first];
+        let mut stop = false;
+        let mut patience = None;
+        while group.len() < GROUP_COMMANDS_MAX {
+            let next = match messages.try_recv() {
+                Ok(message) => message,
+                // One caller alone has no company to wait for.
+                Err(_) if expected > 1 && group.len() < expected => {
+                    let deadline = *patience.get_or_insert_with(|| deadline_in(COMPANY_WAIT));
+                    match messages.recv_deadline(deadline) {
+                        Ok(message) => message,
+                        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+                    }
+                }
+                Err(_) => break,
+            };
+            match next {
+                Message::Do(command) => group.push(command),
+                Message::Stop => {
+                    stop = true;
+                    break;
+                }
+            }
+        }
+        self.before = self.last;
+        self.last = group.len();
+        (group, stop)
+    }
+}
+
+struct Writer<'a> {
+    shared: &'a Shared,
+    pace: Pace,
+    /// Where the sweep goes on among the unsettled.
+    cursor: Option<RecordId>,
+    /// Where the ending of claims goes on.
+    end_cursor: Option<RecordId>,
+}
+
+/// What a transaction decided, to be told after its commit.
+#[derive(Default)]
+struct Decided {
+    outcomes: Vec<Outcome>,
+    freed: Vec<Identity>,
+}
+
+impl Writer<'_> {
+    fn commit(&mut self, mut group: Vec<Command>) {
+        if let Err(error) = self.shared.health.check() {
+            return refuse_all(group, Vec::new(), &error);
+        }
+        let durable = if group.iter().all(|command| command.durable() == Durable::No) { Durable::No } else { Durable::Yes };
+        let mut decided = Decided::default();
+        // Taken out one by one: what is left when the transaction breaks off is refused like the rest.
+        group.reverse();
+        let written = self.shared.file.write(durable, |batch| self.decide(batch, &mut group, &mut decided));
+        match written {
+            Ok(()) => {
+                decided.outcomes.into_iter().for_each(Outcome::deliver);
+                self.shared.waiters.wake(&decided.freed);
+            }
+            Err(WriteError::Aborted(error)) => {
+                if !matches!(error.kind(), ErrorKind::Closed | ErrorKind::Busy) {
+                    self.shared.health.stop(&error);
+                }
+                refuse_all(group, decided.outcomes, &error);
+                self.shared.waiters.wake_all();
+            }
+            Err(WriteError::Indeterminate(error)) => {
+                self.shared.health.stop(&error);
+                refuse_all(group, decided.outcomes, &error);
+                self.shared.waiters.wake_all();
+            }
+        }
+    }
+
+    fn decide(&mut self, batch: &mut Batch<'_>, group: &mut Vec<Command>, decided: &mut Decided) -> Result<()> {
+        let shared = self.shared;
+        let mark = batch.high_water()?;
+        if let (Some(mark), Sharing::Shared) = (mark, shared.file.sharing()) {
+            shared.time.observe(mark);
+        }
+        // Taken with the first grant. Should its commit fail, the store stops, so the number is never used without
+        // having been persisted first.
+        if shared.incarnation.load(Ordering::Acquire) == 0 && group.iter().any(Command::may_grant) {
+            shared.incarnation.store(batch.next_incarnation()?, Ordering::Release);
+        }
+        while let Some(command) = group.pop() {
+            let outcome = self.apply(batch, command)?;
+            decided.outcomes.push(outcome);
+        }
+        if batch.is_dirty() {
+            batch.raise_high_water(mark, shared.time.moment().now)?;
+        }
+        decided.freed = batch.take_freed();
+        Ok(())
+    }
+
+    fn apply(&mut self, batch: &mut Batch<'_>, command: Command) -> Result<Outcome> {
+        // One reading per decision, inside the write transaction.
+        let moment = self.shared.time.moment();
+        let incarnation = self.shared.incarnation.load(Ordering::Acquire);
+        Ok(match command {
+            Command::Drive { steps, reply, .. } => {
+                let result = match batch.drive(steps, moment, incarnation) {
+                    Ok(answers) => Ok(Driven { answers, moment }),
+                    Err(DriveError::Rejected(rejection)) => Err(rejected(rejection)),
+                    Err(DriveError::Unreadable(error)) => Err(error),
+                    Err(DriveError::Transaction(error)) => {
+                        Outcome::Drive(Err(repeat(&error)), reply).deliver();
+                        return Err(error);
+                    }
+                };
+                Outcome::Drive(result, reply)
+            }
+            Command::Sweep { rows_max, reply } => {
+                let swept = batch.sweep(rows_max, &mut self.cursor, moment)?;
+                Outcome::Sweep(Ok(swept), reply)
+            }
+            Command::EndClaims { owners, rows_max, reply } => {
+                let ended: Swept = batch.end_claims(owners, rows_max, &mut self.end_cursor, moment)?;
+                Outcome::Sweep(Ok(ended), reply)
+            }
+        })
+    }
+}
+
+/// Everybody is answered, also those whose command was decided: nobody was told before the commit.
+fn refuse_all(group: Vec<Command>, outcomes: Vec<Outcome>, error: &Error) {
+    for outcome in outcomes {
+        match outcome {
+            Outcome::Drive(_, reply) => Outcome::Drive(Err(repeat(error)), reply).deliver(),
+            Outcome::Sweep(_, reply) => Outcome::Sweep(Err(repeat(error)), reply).deliver(),
+        }
+    }
+    for command in group {
+        command.refuse(repeat(error));
+    }
+}

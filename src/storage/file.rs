@@ -1,0 +1,213 @@
+//! The open file: the one place that begins transactions, compacts, and closes.
+//!
+//! The database sits behind a gate. Reading and writing pass it side by side; compacting and closing need it alone.
+
+use std::path::{Path, PathBuf};
+
+use parking_lot::RwLock;
+use redb::backends::FileBackend;
+use redb::{Builder, ConcurrencyMode, Database, Durability, ReadableDatabase, StorageBackend, WriteTransaction};
+
+use super::batch::Batch;
+use super::create::{self, Existing, FileIdentity};
+use super::fault::{self, guard};
+use super::memory::MemoryBackend;
+use super::schema;
+use super::snapshot::Snapshot;
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::{Missing, OpenCheck, Options, Recovery, Sharing};
+
+/// Why a write transaction gave no result.
+#[derive(Debug)]
+pub(crate) enum WriteError {
+    /// Nothing was written.
+    Aborted(Error),
+    /// The commit failed: what it wrote may be found after a restart.
+    Indeterminate(Error),
+}
+
+/// What a commit must survive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Durable {
+    /// A power cut, once the call returned.
+    Yes,
+    /// Nothing: fine for a heartbeat in exclusive mode, whose owner dies with the process.
+    No,
+}
+
+/// A store's file while it is open.
+pub(crate) struct StoreFile {
+    gate: RwLock<Option<Database>>,
+    place: Option<Place>,
+    recovery: Recovery,
+    sharing: Sharing,
+}
+
+/// Where the file is, and which one it is.
+#[derive(Debug)]
+struct Place {
+    path: PathBuf,
+    identity: FileIdentity,
+}
+
+impl StoreFile {
+    /// Opens the store at `path`, creating it if the options say so.
+    pub(crate) fn open(path: &Path, options: &Options) -> Result<Self> {
+        let existing = match options.missing {
+            Missing::Create => Existing::OrCreate,
+            Missing::Refuse => Existing::MustExist,
+        };
+        let opened = create::open_or_create(path, existing, schema::image)?;
+        let backend = FileBackend::new(opened.file).map_err(fault::database)?;
+        let place = Place { path: opened.path, identity: opened.identity };
+        Self::on(backend, Some(place), options)
+    }
+
+    /// A store without a file.
+    pub(crate) fn in_memory(options: &Options) -> Result<Self> {
+        Self::on(MemoryBackend::of(schema::image()?), None, options)
+    }
+
+    /// The seam that any backend fits: the file's, the one in memory, and those of the tests that fail or tear.
+    pub(super) fn on(backend: impl StorageBackend, place: Option<Place>, options: &Options) -> Result<Self> {
+        let database = guard(|| {
+            let mut builder = Builder::new();
+            builder
+                .set_cache_size(options.cache_bytes)
+                .set_check_integrity_on_open(options.open_check == OpenCheck::Always)
+                .set_concurrency_mode(match options.sharing {
+                    Sharing::Exclusive => ConcurrencyMode::ExclusiveWriter,
+                    Sharing::Shared => ConcurrencyMode::MultiWriter,
+                });
+            // Never initialises: the image is complete before it has the store's name, and an empty file was refused.
+            let database = builder.create_with_backend(backend).map_err(fault::database)?;
+            schema::check_format(&database)?;
+            Ok(database)
+        })?;
+        Ok(Self {
+            gate: RwLock::new(Some(database)),
+            place,
+            recovery: options.recovery,
+            sharing: options.sharing,
+        })
+    }
+
+    /// Runs `work` on the store as of the last commit.
+    pub(crate) fn read<T>(&self, work: impl FnOnce(&Snapshot) -> Result<T>) -> Result<T> {
+        let gate = self.gate.read();
+        let database = gate.as_ref().ok_or_else(closed)?;
+        guard(|| {
+            let snapshot = Snapshot::open(database.begin_read().map_err(fault::transaction)?)?;
+            work(&snapshot)
+        })
+    }
+
+    /// Runs `work` in a write transaction and commits what it wrote. What wrote nothing costs nothing.
+    pub(crate) fn write<T>(
+        &self,
+        durable: Durable,
+        work: impl FnOnce(&mut Batch<'_>) -> Result<T>,
+    ) -> Result<T, WriteError> {
+        let gate = self.gate.read();
+        let database = gate.as_ref().ok_or_else(|| WriteError::Aborted(closed()))?;
+        let txn = guard(|| self.begin(database, durable)).map_err(WriteError::Aborted)?;
+        let worked = guard(|| {
+            let mut batch = Batch::open(&txn)?;
+            let value = work(&mut batch)?;
+            Ok((value, batch.is_dirty()))
+        });
+        let (value, dirty) = match worked {
+            Ok(worked) => worked,
+            Err(error) => {
+                // The first error is the one to report; an abort that fails too changes nothing about it.
+                let _ = guard(|| txn.abort().map_err(fault::storage));
+                return Err(WriteError::Aborted(error));
+            }
+        };
+        if dirty {
+            guard(|| txn.commit().map_err(fault::commit)).map_err(|error| {
+                // A panic on the way leaves the outcome as open as an error does.
+                let error = if error.kind() == ErrorKind::Indeterminate {
+                    error
+                } else {
+                    Error::new(ErrorKind::Indeterminate, format!("the commit broke off: {error}")).with_source(error)
+                };
+                WriteError::Indeterminate(error)
+            })?;
+        } else {
+            guard(|| txn.abort().map_err(fault::storage)).map_err(WriteError::Aborted)?;
+        }
+        Ok(value)
+    }
+
+    fn begin(&self, database: &Database, durable: Durable) -> Result<WriteTransaction> {
+        let mut txn = database.begin_write().map_err(fault::transaction)?;
+        if durable == Durable::No && self.sharing == Sharing::Exclusive {
+            txn.set_durability(Durability::None)
+                .map_err(|error| Error::new(ErrorKind::Io, format!("begin a volatile commit: {error}")))?;
+            return Ok(txn);
+        }
+        // Two phases always: after one failed sync and a power cut, a one-phase store can be unreadable.
+        match self.recovery {
+            Recovery::Scan => txn.set_two_phase_commit(true),
+            Recovery::Quick => txn.set_quick_repair(true),
+        }
+        Ok(txn)
+    }
+
+    /// Gives free pages back to the file system. Waits for running reads and writes, and holds up new ones.
+    pub(crate) fn compact(&self) -> Result<bool> {
+        let mut gate = self.gate.write();
+        let database = gate.as_mut().ok_or_else(closed)?;
+        guard(|| database.compact().map_err(fault::compaction))
+    }
+
+    /// Closes the file and reports what dropping it would swallow.
+    pub(crate) fn close(&self) -> Result<()> {
+        match self.gate.write().take() {
+            Some(database) => guard(|| database.close().map_err(fault::database)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the path still names the open file. Two live stores would each say "first time".
+    pub(crate) fn check_place(&self) -> Result<()> {
+        let Some(place) = &self.place else { return Ok(()) };
+        match place.identity.still_at(&place.path) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Error::new(
+                ErrorKind::Replaced,
+                format!("{} no longer names the file that is open: it was deleted or replaced", place.path.display()),
+            )),
+            Err(error) => {
+                Err(Error::new(ErrorKind::Replaced, format!("look for {}: {error}", place.path.display())).with_source(error))
+            }
+        }
+    }
+
+    pub(crate) fn sharing(&self) -> Sharing {
+        self.sharing
+    }
+
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.place.as_ref().map(|place| place.path.as_path())
+    }
+
+    /// Length of the file in bytes; nothing for a store in memory.
+    pub(crate) fn len(&self) -> Result<Option<u64>> {
+        let Some(path) = self.path() else { return Ok(None) };
+        let meta = std::fs::metadata(path)
+            .map_err(|error| Error::new(ErrorKind::Io, format!("look at {}: {error}", path.display())).with_source(error))?;
+        Ok(Some(meta.len()))
+    }
+}
+
+impl std::fmt::Debug for StoreFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StoreFile").field("place", &self.place).field("sharing", &self.sharing).finish_non_exhaustive()
+    }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the store is closed")
+}
