@@ -52,8 +52,8 @@ pub(crate) struct Intent {
     pub(crate) phase: Phase,
     /// Numbers the grant within its incarnation, so that the caller can recognise it.
     pub(crate) grant: u64,
-    /// A grant of ours that we never heard of, because its commit was indeterminate.
-    pub(crate) unheard: Option<Holder>,
+    /// Grants of ours that we never heard of, because their commits were indeterminate.
+    pub(crate) unheard: Vec<Holder>,
 }
 
 /// Whether the effect counts as started at once.

@@ -212,11 +212,11 @@ fn referred(mut head: Head, reference: Option<ExternalReference>) -> Head {
 }
 
 fn is_unheard(held: &Held, intent: &Intent) -> bool {
-    intent.unheard == Some(held.lease.holder)
+    intent.unheard.contains(&held.lease.holder)
 }
 
 fn begin_unknown(head: Head, unresolved: Unresolved, intent: Intent, context: &Context) -> Result<Transition, Rejection> {
-    let nobody_heard = intent.unheard == Some(unresolved.holder)
+    let nobody_heard = intent.unheard.contains(&unresolved.holder)
         && matches!(unresolved.cause, UnknownCause::LeaseLapsed | UnknownCause::OwnerGone);
     if nobody_heard {
         return granted_again(head, unresolved.work, intent, context);

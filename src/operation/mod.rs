@@ -1,0 +1,12 @@
+//! One operation, once: the door to the state machine.
+
+mod answer;
+mod begin;
+mod claim;
+mod run;
+mod spec;
+
+pub use answer::{Begin, Conflict, Expired, InProgress, Replay, Reserve, RetryLater, UnknownOutcome};
+pub use claim::{AfterFailure, Claim, FencingToken, Reservation, Settlement};
+pub use run::{Failure, Outcome};
+pub use spec::{Nonce, Operation};

@@ -1,0 +1,183 @@
+//! What a caller wants to run, and on which terms.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::error::{Error, Result};
+use crate::machine::event::{Intent, Phase};
+use crate::machine::fingerprint::Fingerprint;
+use crate::machine::key::{Identity, OperationKey};
+use crate::machine::limits::DELAY_MAX;
+use crate::machine::policy::{Backoff, Policy, Remote, Retention};
+use crate::machine::record::Holder;
+use crate::machine::response::ResponsePolicy;
+use crate::machine::time::Span;
+
+/// Grants a nonce remembers: each costs a failed commit and a reopened store, so more means something else is wrong.
+const UNHEARD_MAX: usize = 8;
+
+/// One operation as a caller means it: key, fingerprint of the payload, and how it wants to be treated.
+///
+/// Build it with the same terms on every retry. Values out of bounds are refused when it is begun, before anything is
+/// written.
+///
+/// # Example
+/// ```
+/// use dupeproof::{Fingerprint, Operation, OperationKey};
+/// use std::time::Duration;
+/// let body = br#"{"amount":1200}"#;
+/// let operation = Operation::new(OperationKey::new("acme", "charge", "invoice-981")?, Fingerprint::of_bytes(body))
+///     .with_lease(Duration::from_secs(30))
+///     .with_attempts(5);
+/// # let _ = operation;
+/// # Ok::<(), dupeproof::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Operation {
+    pub(super) identity: Identity,
+    fingerprint: Fingerprint,
+    policy: Policy,
+    pub(super) wait: Option<Duration>,
+    pub(super) nonce: Option<Nonce>,
+}
+
+impl Operation {
+    /// An operation with the default terms: a lease of a minute that is renewed for up to an hour, responses replayed
+    /// for 7 days and tombstones for 90 more, 100 attempts, an opaque remote side.
+    pub fn new(key: OperationKey, fingerprint: Fingerprint) -> Self {
+        let identity = Identity::operation(key);
+        Self { identity, fingerprint, policy: Policy::default(), wait: None, nonce: None }
+    }
+
+    /// How long a claim is good without a renewal: 50 ms to 7 days. Too short, and a slow disk turns live executions
+    /// into unknown outcomes; too long, and a dead owner blocks its key in shared mode.
+    #[must_use]
+    pub fn with_lease(mut self, lease: Duration) -> Self {
+        self.policy.lease = Span::from_duration(lease);
+        self
+    }
+
+    /// How long the lease is renewed while the claim is held: one lease to 30 days. After it, a hung effect becomes an
+    /// unknown outcome.
+    #[must_use]
+    pub fn with_max_execution(mut self, max_execution: Duration) -> Self {
+        self.policy.max_execution = Span::from_duration(max_execution);
+        self
+    }
+
+    /// How long the result answers repeats.
+    #[must_use]
+    pub fn with_retention(mut self, retention: Retention) -> Self {
+        self.policy.retention = retention;
+        self
+    }
+
+    /// How many attempts may be granted before a retryable failure becomes final: at least 1.
+    #[must_use]
+    pub fn with_attempts(mut self, attempts_max: u32) -> Self {
+        self.policy.attempts_max = attempts_max;
+        self
+    }
+
+    /// The delays of [`Retry::backoff`](crate::Retry::backoff).
+    #[must_use]
+    pub fn with_backoff(mut self, backoff: Backoff) -> Self {
+        self.policy.backoff = backoff;
+        self
+    }
+
+    /// Whether the response is stored.
+    #[must_use]
+    pub fn with_response_policy(mut self, policy: ResponsePolicy) -> Self {
+        self.policy.response = policy;
+        self
+    }
+
+    /// What the remote side offers when an outcome is unknown.
+    #[must_use]
+    pub fn with_remote(mut self, remote: Remote) -> Self {
+        self.policy.resend_window = match remote {
+            Remote::Opaque | Remote::Queryable => Span::ZERO,
+            Remote::DedupesOnKey { window } => Span::from_duration(window),
+        };
+        self
+    }
+
+    /// Waits up to `timeout` (at most 366 days) for somebody else's execution, and then gets its replay, instead of
+    /// being told at once that it is in progress.
+    #[must_use]
+    pub fn with_wait(mut self, timeout: Duration) -> Self {
+        self.wait = Some(timeout);
+        self
+    }
+
+    /// Lets a begin whose commit was [`Indeterminate`](crate::ErrorKind::Indeterminate) find its own claim after the
+    /// store was reopened, instead of seeing itself as a rival.
+    #[must_use]
+    pub fn with_nonce(mut self, nonce: &Nonce) -> Self {
+        self.nonce = Some(nonce.clone());
+        self
+    }
+
+    /// The key.
+    pub fn key(&self) -> &OperationKey {
+        &self.identity.key
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        if self.wait.is_some_and(|wait| wait > DELAY_MAX.as_duration()) {
+            let (found, most) = (self.wait.unwrap_or_default(), DELAY_MAX.as_duration());
+            return Err(Error::invalid_input(format!("wait is {found:?}: at most {most:?} expected")));
+        }
+        self.policy.check()
+    }
+
+    pub(super) fn intent(&self, phase: Phase, grant: u64, unheard: Vec<Holder>) -> Intent {
+        Intent {
+            identity: self.identity.clone(),
+            fingerprint: self.fingerprint.clone(),
+            policy: self.policy,
+            phase,
+            grant,
+            unheard,
+        }
+    }
+}
+
+/// Remembers, in memory only, begins whose commit was indeterminate.
+///
+/// Such a caller never received a claim, so its effect was never started, and if its claim is found after all, it may
+/// have it. A nonce cannot be stored or rebuilt, and it forgets a claim once it was received: a process that got one and
+/// died can never pass for one that did not.
+///
+/// # Example
+/// ```
+/// # use dupeproof::{Fingerprint, Nonce, Operation, OperationKey};
+/// let nonce = Nonce::new();
+/// let operation = Operation::new(OperationKey::new("t", "o", "k")?, Fingerprint::unchecked()).with_nonce(&nonce);
+/// # let _ = operation;
+/// # Ok::<(), dupeproof::Error>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Nonce(Arc<Mutex<Vec<Holder>>>);
+
+impl Nonce {
+    /// A nonce for one business operation, kept over the retries of its begin.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the memory out, so that of two begins with one nonce only one can find the claim.
+    pub(super) fn take(&self) -> Vec<Holder> {
+        std::mem::take(&mut *self.0.lock())
+    }
+
+    pub(super) fn remember(&self, holders: impl IntoIterator<Item = Holder>) {
+        let mut unheard = self.0.lock();
+        unheard.extend(holders);
+        let surplus = unheard.len().saturating_sub(UNHEARD_MAX);
+        unheard.drain(..surplus);
+    }
+}
