@@ -203,6 +203,16 @@ pub(crate) fn deadline_in(wait: Duration) -> Instant {
     Instant::now() + wait.min(WAIT_MAX)
 }
 
+/// Whether a deadline of [`deadline_in`] is over.
+pub(crate) fn has_passed(deadline: Instant) -> bool {
+    deadline <= Instant::now()
+}
+
+/// Sleeps. Only for what no thread of ours can wake: another process that holds the file.
+pub(crate) fn pause(wait: Duration) {
+    std::thread::sleep(wait);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -42,14 +42,18 @@ impl Waiters {
         }
         let bells = self.bells.lock();
         for identity in freed {
-            // A full bell was rung already.
-            bells.get(identity).into_iter().flatten().for_each(|(_, ring)| drop(ring.try_send(())));
+            bells.get(identity).into_iter().flatten().for_each(ring);
         }
     }
 
     pub(super) fn wake_all(&self) {
-        self.bells.lock().values().flatten().for_each(|(_, ring)| drop(ring.try_send(())));
+        self.bells.lock().values().flatten().for_each(ring);
     }
+}
+
+fn ring((_, bell): &(usize, Sender<()>)) {
+    // A full bell was rung already.
+    let _ = bell.try_send(());
 }
 
 impl Waiting<'_> {

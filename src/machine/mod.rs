@@ -3,6 +3,8 @@
 //! No I/O, no clock, no threads, no randomness, no storage engine: `now` is an argument. If a rule is not in here, it
 //! is in the wrong place.
 
+#[cfg(feature = "json")]
+mod canonical_json;
 pub(crate) mod event;
 pub(crate) mod fingerprint;
 pub(crate) mod index;

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 /// assert_eq!(at.as_unix_millis(), 1_700_000_000_000);
 /// assert!(at < Timestamp::FOREVER);
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Timestamp(u64);
 
 impl Timestamp {

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use redb::{Builder, Database, Durability, ReadableTable, TableDefinition};
+use redb::{Builder, Database, Key, ReadableTable, TableDefinition, Value};
 
 use super::codec::decode;
-use super::create::{self, NewFile};
+use super::create::NewFile;
 use super::fault;
 use super::snapshot::Snapshot;
 use super::tables;
@@ -24,7 +24,7 @@ impl Snapshot {
     ///
     /// The copy gets its name when it is complete; a crash half-way leaves nothing under that name.
     pub(crate) fn copy_to(&self, path: &Path) -> Result<u64> {
-        let file = NewFile::beside(path)?;
+        let file = NewFile::beside(path).map_err(fault::create)?;
         let mut copied = 0;
         {
             let mut builder = Builder::new();
@@ -32,20 +32,44 @@ impl Snapshot {
             let copy = builder.create(file.path()).map_err(fault::database)?;
             self.copy_table(&copy, tables::META, |_, _| Ok(()))?;
             self.copy_table(&copy, tables::INDEX, |_, _| Ok(()))?;
-            self.copy_table(&copy, tables::RECORDS, |id, row: &[u8]| {
+            self.copy_table(&copy, tables::RECORDS, |id, row| {
                 copied += 1;
-                let id: u64 = id;
                 decode(RecordId(id), row).map(drop).map_err(|error| fault::row(format_args!("record {id}"), error))
             })?;
             self.copy_table(&copy, tables::UNSETTLED, |_, _| Ok(()))?;
             for shelf in Shelf::ALL {
                 self.copy_table(&copy, tables::shelf(shelf), |_, ()| Ok(()))?;
             }
-            let last = copy.begin_write().map_err(fault::transaction)?;
-            last.commit().map_err(fault::commit)?;
             copy.close().map_err(fault::database)?;
         }
-        file.publish()?;
+        file.publish().map_err(fault::create)?;
         Ok(copied)
+    }
+
+    fn copy_table<K: Key + 'static, V: Value + 'static>(
+        &self,
+        copy: &Database,
+        definition: TableDefinition<'_, K, V>,
+        mut check: impl FnMut(K::SelfType<'_>, V::SelfType<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let source = self.txn.open_table(definition).map_err(fault::table)?;
+        let mut rows = source.iter().map_err(fault::storage)?;
+        loop {
+            let txn = copy.begin_write().map_err(fault::transaction)?;
+            let mut left = ROWS_PER_COMMIT;
+            {
+                let mut target = txn.open_table(definition).map_err(fault::table)?;
+                for row in rows.by_ref().take(ROWS_PER_COMMIT) {
+                    let (key, value) = row.map_err(fault::storage)?;
+                    check(key.value(), value.value())?;
+                    target.insert(key.value(), value.value()).map_err(fault::storage)?;
+                    left -= 1;
+                }
+            }
+            txn.commit().map_err(fault::commit)?;
+            if left > 0 {
+                return Ok(());
+            }
+        }
     }
 }

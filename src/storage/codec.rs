@@ -68,16 +68,16 @@ type BodyOwned = Body<String, Vec<u8>, Vec<Decision>, State>;
 pub(super) fn encode(record: &Record) -> Vec<u8> {
     assert_eq!(record.check(), Ok(()), "a record is checked before it is written");
     let head = &record.head;
-    let fingerprint = &head.fingerprint;
+    let (algorithm, payload_len, digest) = head.fingerprint.to_stored();
     let body: BodyRef<'_> = Body {
         kind: head.identity.kind.code(),
         tenant: head.identity.key.tenant(),
         operation: head.identity.key.operation(),
         key: head.identity.key.key(),
         step: &head.identity.step,
-        algorithm: fingerprint.algorithm_id(),
-        payload_len: fingerprint.payload_len(),
-        digest: fingerprint.digest(),
+        algorithm,
+        payload_len,
+        digest,
         created_at: head.created_at,
         attempt: head.attempt,
         generation: head.generation,

@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use redb::{CommitError, CompactionError, DatabaseError, StorageError, TableError, TransactionError};
 
 use super::codec::DecodeError;
+use super::create::{CreateError, OpenError};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Runs `work` so that a panic of the storage engine (a damaged page can cause one) becomes an error.
@@ -95,6 +96,30 @@ pub(super) fn compaction(error: CompactionError) -> Error {
             "compacting needs the file for itself, and a transaction is in progress (in this or another process)",
         ),
         other => Error::new(ErrorKind::Busy, format!("compact: {other}")).with_source(other),
+    }
+}
+
+pub(super) fn create(error: CreateError) -> Error {
+    let kind = match &error {
+        CreateError::Missing { .. } => ErrorKind::NotFound,
+        CreateError::DanglingLink { .. }
+        | CreateError::NotAFile { .. }
+        | CreateError::Empty { .. }
+        | CreateError::Foreign { .. } => ErrorKind::NotAStore,
+        CreateError::NoDirectory { .. } | CreateError::NoFileName { .. } | CreateError::Taken { .. } => {
+            ErrorKind::InvalidInput
+        }
+        CreateError::Replaced { .. } => ErrorKind::Replaced,
+        CreateError::Contended { .. } => ErrorKind::Busy,
+        CreateError::NotWritable { .. } | CreateError::CannotPlace { .. } | CreateError::Io { .. } => ErrorKind::Io,
+    };
+    Error::new(kind, error.to_string()).with_source(error)
+}
+
+pub(super) fn open(error: OpenError<Error>) -> Error {
+    match error {
+        OpenError::File(error) => create(error),
+        OpenError::Image(error) => error,
     }
 }
 

@@ -45,7 +45,7 @@ pub(crate) struct StoreFile {
 
 /// Where the file is, and which one it is.
 #[derive(Debug)]
-struct Place {
+pub(super) struct Place {
     path: PathBuf,
     identity: FileIdentity,
 }
@@ -57,7 +57,7 @@ impl StoreFile {
             Missing::Create => Existing::OrCreate,
             Missing::Refuse => Existing::MustExist,
         };
-        let opened = create::open_or_create(path, existing, schema::image)?;
+        let opened = create::open_or_create(path, existing, schema::image).map_err(fault::open)?;
         let backend = FileBackend::new(opened.file).map_err(fault::database)?;
         let place = Place { path: opened.path, identity: opened.identity };
         Self::on(backend, Some(place), options)

@@ -95,10 +95,6 @@ impl Snapshot {
         self.txn.open_table(shelf(which)).map_err(fault::table)?.len().map_err(fault::storage)
     }
 
-    pub(crate) fn records_len(&self) -> Result<u64> {
-        self.records.len().map_err(fault::storage)
-    }
-
     pub(super) fn index(&self) -> &ReadOnlyTable<IndexKey, u64> {
         &self.index
     }

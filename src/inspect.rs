@@ -1,0 +1,412 @@
+//! Looking without touching: single records, lists, counts.
+
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::machine::index::Shelf;
+use crate::machine::key::{Identity, Kind, OperationKey};
+use crate::machine::record::{Decision, Ended, Record, RecordId, RetryCause, Ruling, State, Status, UnknownCause};
+use crate::machine::response::{ExternalReference, FailureReport, Response};
+use crate::machine::retention::Aged;
+use crate::machine::time::Timestamp;
+use crate::storage::snapshot::Visit;
+use crate::store::Store;
+
+/// Rows one page of a list may look at, so that a filter that matches nothing cannot walk a whole store in one call.
+const SCAN_ROWS_MAX: usize = 20_000;
+/// Operations in one page.
+const PAGE_OPERATIONS_MAX: usize = 1000;
+
+/// A record as it is now, for people and programs that look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OperationView {
+    /// The key.
+    pub key: OperationKey,
+    /// Where it stands, ended leases and retentions counted in, whether or not the sweep has come by.
+    pub status: Status,
+    /// Attempts granted so far.
+    pub attempts: u32,
+    /// The key the provider sees.
+    pub downstream_key: String,
+    /// The provider's own name for the effect.
+    pub external_reference: Option<String>,
+    /// When the key was first used.
+    pub created_at: Timestamp,
+    /// When it was settled.
+    pub settled_at: Option<Timestamp>,
+    /// Until when its response is replayed, or its tombstone kept.
+    pub expires_at: Option<Timestamp>,
+    /// Until when the present lease runs.
+    pub lease_until: Option<Timestamp>,
+    /// From when on a new attempt may start.
+    pub retry_at: Option<Timestamp>,
+    /// Since when, and why, its outcome is unknown.
+    pub unknown: Option<(Timestamp, UnknownCause)>,
+    /// How often the provider was asked about the unknown outcome.
+    pub probes: u32,
+    /// How a tombstone's operation ended.
+    pub ended: Option<Status>,
+    /// The stored response, of a success or with a failure.
+    pub response: Option<Response>,
+    /// Why it failed, or why its holder gave up.
+    pub failure: Option<String>,
+    /// The last checkpoint of an unsettled operation.
+    pub checkpoint: Option<Vec<u8>>,
+    /// What was decided about unknown outcomes, oldest first.
+    pub decisions: Vec<DecisionView>,
+}
+
+/// A recorded decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DecisionView {
+    /// When, in store time.
+    pub at: Timestamp,
+    /// Who.
+    pub by: String,
+    /// Why.
+    pub reason: String,
+    /// What.
+    pub ruling: Ruling,
+}
+
+/// Which operations to list. Start from [`Filter::new`], which lists all.
+///
+/// # Example
+/// ```
+/// use dupeproof::{Filter, Status};
+/// let filter = Filter::new().with_status(Status::Unknown).with_tenant("acme");
+/// # let _ = filter;
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    status: Option<Status>,
+    tenant: Option<String>,
+    operation: Option<String>,
+    older_than: Option<Duration>,
+}
+
+impl Filter {
+    /// Everything.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Only operations in this status.
+    #[must_use]
+    pub fn with_status(mut self, status: Status) -> Self {
+        self.status = Some(status);
+        self
+    }
+
+    /// Only operations of this tenant.
+    #[must_use]
+    pub fn with_tenant(mut self, tenant: impl Into<String>) -> Self {
+        self.tenant = Some(tenant.into());
+        self
+    }
+
+    /// Only operations of this name.
+    #[must_use]
+    pub fn with_operation(mut self, operation: impl Into<String>) -> Self {
+        self.operation = Some(operation.into());
+        self
+    }
+
+    /// Only operations whose key was first used longer ago than this.
+    #[must_use]
+    pub fn with_older_than(mut self, age: Duration) -> Self {
+        self.older_than = Some(age);
+        self
+    }
+
+    fn admits(&self, record: &Record, now: Timestamp) -> bool {
+        let key = &record.head.identity.key;
+        self.status.is_none_or(|status| record.status() == status)
+            && self.tenant.as_deref().is_none_or(|tenant| key.tenant() == tenant)
+            && self.operation.as_deref().is_none_or(|operation| key.operation() == operation)
+            && self.older_than.is_none_or(|age| now.since(record.head.created_at) > age)
+    }
+
+    /// Whether the small table of unsettled records holds all that can match.
+    fn is_unsettled_only(&self) -> bool {
+        self.status.is_some_and(|status| !status.is_settled())
+    }
+}
+
+/// Where a list goes on. Start from [`Page::first`].
+#[derive(Debug, Clone)]
+pub struct Page {
+    operations_max: usize,
+    after: After,
+}
+
+#[derive(Debug, Clone)]
+enum After {
+    Start,
+    Identity(Identity),
+    Unsettled(RecordId),
+}
+
+impl Page {
+    /// The first page, with at most so many operations (1 to 1,000).
+    pub fn first(operations_max: usize) -> Self {
+        Self { operations_max: operations_max.clamp(1, PAGE_OPERATIONS_MAX), after: After::Start }
+    }
+}
+
+/// One page of a list, and where the next one starts. A page can be short, even empty, with more behind it: how many
+/// rows one call may look at is bounded.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Listing {
+    /// The operations.
+    pub operations: Vec<OperationView>,
+    /// The next page, if there is one.
+    pub next: Option<Page>,
+}
+
+/// Counts of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Claimed, not started.
+    pub reserved: u64,
+    /// Started.
+    pub executing: u64,
+    /// Known not to have happened.
+    pub failed_retryable: u64,
+    /// Of unknown outcome.
+    pub unknown: u64,
+    /// Succeeded, with their response.
+    pub succeeded: u64,
+    /// Failed for good.
+    pub failed_terminal: u64,
+    /// Compact residues.
+    pub tombstones: u64,
+    /// Since when the oldest unknown outcome is unknown.
+    pub oldest_unknown: Option<Timestamp>,
+    /// Length of the file in bytes; nothing for a store in memory.
+    pub file_bytes: Option<u64>,
+    /// Store time when this was counted.
+    pub now: Timestamp,
+}
+
+impl Store {
+    /// Looks a record up, in whatever status it is. Changes nothing.
+    ///
+    /// # Errors
+    /// [`Damaged`](ErrorKind::Damaged), [`NewerFormat`](ErrorKind::NewerFormat), [`Closed`](ErrorKind::Closed).
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Fingerprint, Operation, OperationKey, Response, Status, Store};
+    /// # let store = Store::in_memory()?;
+    /// let key = OperationKey::new("acme", "mail", "welcome/jane")?;
+    /// assert!(store.get(&key)?.is_none());
+    /// let operation = Operation::new(key.clone(), Fingerprint::unchecked());
+    /// let _ = store.run_raw(&operation, |_| Ok(Response::Absent))?;
+    /// assert_eq!(store.get(&key)?.unwrap().status, Status::Succeeded);
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    pub fn get(&self, key: &OperationKey) -> Result<Option<OperationView>> {
+        let identity = Identity::operation(key.clone());
+        let now = self.engine().moment().now;
+        let record = self.engine().read(|snapshot| snapshot.find(&identity))?;
+        Ok(record.and_then(|record| as_of(record, now)).map(view))
+    }
+
+    /// Lists operations page by page: by key, or, if only an unsettled status can match, by age of the record.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Filter, Page, Status, Store};
+    /// # let store = Store::in_memory()?;
+    /// let mut page = Some(Page::first(100));
+    /// while let Some(this) = page {
+    ///     let listing = store.list(&Filter::new().with_status(Status::Unknown), &this)?;
+    ///     for operation in &listing.operations {
+    ///         println!("{} is unknown", operation.key.key());
+    ///     }
+    ///     page = listing.next;
+    /// }
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    pub fn list(&self, filter: &Filter, page: &Page) -> Result<Listing> {
+        let now = self.engine().moment().now;
+        let mut collected = Collected::new(filter, page, now);
+        self.engine().read(|snapshot| match (&page.after, filter.is_unsettled_only()) {
+            (After::Unsettled(_), _) | (After::Start, true) => {
+                let after = match page.after {
+                    After::Unsettled(id) => Some(id),
+                    After::Start | After::Identity(_) => None,
+                };
+                snapshot.scan_unsettled(after, |id, _| match snapshot.read(id)? {
+                    Some(record) => Ok(collected.take(record, |record| After::Unsettled(record.head.id))),
+                    None => Err(Error::new(ErrorKind::Damaged, format!("unsettled record {} is missing", id.0))),
+                })
+            }
+            (After::Identity(_), _) | (After::Start, false) => {
+                let after = match &page.after {
+                    After::Identity(identity) => Some(identity),
+                    After::Start | After::Unsettled(_) => None,
+                };
+                snapshot.scan(Kind::Operation, after, |record| {
+                    Ok(collected.take(record, |record| After::Identity(record.head.identity.clone())))
+                })
+            }
+        })?;
+        Ok(collected.listing)
+    }
+
+    /// Counts records by status. Settled ones are counted by the length of a table, unsettled ones by a walk over the
+    /// small table that holds only them. Both are as of the last sweep.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    ///
+    /// # Example
+    /// ```
+    /// let store = dupeproof::Store::in_memory()?;
+    /// assert_eq!(store.stats()?.unknown, 0);
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    pub fn stats(&self) -> Result<Stats> {
+        let mut stats = Stats { now: self.engine().moment().now, ..Stats::default() };
+        self.engine().read(|snapshot| {
+            stats.succeeded = snapshot.shelf_len(Shelf::Succeeded)?;
+            stats.failed_terminal = snapshot.shelf_len(Shelf::FailedTerminal)?;
+            stats.tombstones = snapshot.shelf_len(Shelf::Tombstone)?;
+            snapshot.scan_unsettled(None, |_, row| {
+                match row.status {
+                    Status::Reserved => stats.reserved += 1,
+                    Status::Executing => stats.executing += 1,
+                    Status::FailedRetryable => stats.failed_retryable += 1,
+                    Status::Unknown => {
+                        stats.unknown += 1;
+                        stats.oldest_unknown = Some(stats.oldest_unknown.map_or(row.since, |at| at.min(row.since)));
+                    }
+                    Status::Succeeded | Status::FailedTerminal | Status::Tombstone => {}
+                }
+                Ok(Visit::Next)
+            })
+        })?;
+        stats.file_bytes = self.engine().file().len()?;
+        Ok(stats)
+    }
+}
+
+/// A page while it fills.
+struct Collected<'a> {
+    filter: &'a Filter,
+    now: Timestamp,
+    operations_max: usize,
+    looked_at: usize,
+    listing: Listing,
+}
+
+impl<'a> Collected<'a> {
+    fn new(filter: &'a Filter, page: &Page, now: Timestamp) -> Self {
+        let listing = Listing { operations: Vec::new(), next: None };
+        Self { filter, now, operations_max: page.operations_max, looked_at: 0, listing }
+    }
+
+    fn take(&mut self, record: Record, after: impl FnOnce(&Record) -> After) -> Visit {
+        let after = after(&record);
+        self.looked_at += 1;
+        if let Some(record) = as_of(record, self.now)
+            && record.head.identity.kind == Kind::Operation
+            && self.filter.admits(&record, self.now)
+        {
+            self.listing.operations.push(view(record));
+        }
+        if self.listing.operations.len() == self.operations_max || self.looked_at == SCAN_ROWS_MAX {
+            self.listing.next = Some(Page { operations_max: self.operations_max, after });
+            return Visit::Stop;
+        }
+        Visit::Next
+    }
+}
+
+fn as_of(record: Record, now: Timestamp) -> Option<Record> {
+    match record.at(now) {
+        Aged::Same(record) | Aged::Moved(record) => Some(record),
+        Aged::Gone => None,
+    }
+}
+
+pub(crate) fn view(record: Record) -> OperationView {
+    let status = record.status();
+    let Record { head, state } = record;
+    let mut view = OperationView {
+        downstream_key: head.identity.downstream_key(head.generation),
+        key: head.identity.key,
+        status,
+        attempts: head.attempt,
+        external_reference: head.reference.as_ref().map(ExternalReference::as_str).map(str::to_owned),
+        created_at: head.created_at,
+        settled_at: None,
+        expires_at: None,
+        lease_until: None,
+        retry_at: None,
+        unknown: None,
+        probes: 0,
+        ended: None,
+        response: None,
+        failure: None,
+        checkpoint: None,
+        decisions: head.decisions.into_iter().map(DecisionView::of).collect(),
+    };
+    let words = |failure: &FailureReport| Some(failure.message().to_owned());
+    match state {
+        State::Reserved(held) | State::Executing(held) => {
+            view.lease_until = Some(held.lease.until);
+            view.checkpoint = held.work.checkpoint;
+        }
+        State::FailedRetryable(retryable) => {
+            view.retry_at = Some(retryable.retry_at);
+            view.checkpoint = retryable.work.checkpoint;
+            if let RetryCause::Reported(failure) = &retryable.cause {
+                view.failure = words(failure);
+                view.response = Some(failure.response().clone());
+            }
+        }
+        State::Unknown(unresolved) => {
+            view.unknown = Some((unresolved.since, unresolved.cause));
+            view.probes = unresolved.probes;
+            view.failure = unresolved.failure.as_ref().and_then(words);
+            view.response = unresolved.failure.map(|failure| failure.response().clone());
+            view.checkpoint = unresolved.work.checkpoint;
+        }
+        State::Succeeded { response, terms } => {
+            view.response = Some(response);
+            view.settled_at = Some(terms.settled_at);
+            view.expires_at = Some(terms.expires_at);
+        }
+        State::FailedTerminal { failure, terms, .. } => {
+            view.failure = words(&failure);
+            view.response = Some(failure.response().clone());
+            view.settled_at = Some(terms.settled_at);
+            view.expires_at = Some(terms.expires_at);
+        }
+        State::Tombstone { ended, terms } => {
+            view.ended = Some(match ended {
+                Ended::Succeeded => Status::Succeeded,
+                Ended::FailedTerminal => Status::FailedTerminal,
+            });
+            view.settled_at = Some(terms.settled_at);
+            view.expires_at = Some(terms.purge_at);
+        }
+    }
+    view
+}
+
+impl DecisionView {
+    fn of(decision: Decision) -> Self {
+        Self { at: decision.at, by: decision.by.into(), reason: decision.reason.into(), ruling: decision.ruling }
+    }
+}

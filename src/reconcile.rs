@@ -1,0 +1,118 @@
+//! The way out of an unknown outcome: a verdict, recorded with who gave it and why.
+
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::inspect::{OperationView, view};
+use crate::machine::event::{Answer, Event, Verdict as Machine};
+use crate::machine::key::{Identity, OperationKey};
+use crate::machine::limits::{DECIDER_BYTES_MAX, DELAY_MAX, REASON_BYTES_MAX};
+use crate::machine::record::{Decision as Recorded, Ruling};
+use crate::machine::response::{ExternalReference, FailureReport, Response, ResponsePolicy, bounded_text};
+use crate::machine::time::{Span, Timestamp};
+use crate::storage::batch::{Step, Target};
+use crate::store::Store;
+
+/// What is now known of an unknown outcome.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// The effect happened. Repeats are answered with this response.
+    Happened {
+        /// The response, as far as it is known.
+        response: Response,
+        /// The provider's own name for the effect.
+        external_reference: Option<String>,
+    },
+    /// The effect did not happen and will not be tried again.
+    FailedForGood {
+        /// What repeats are told.
+        failure: FailureReport,
+    },
+    /// The effect did not happen: exactly one more attempt may run, also beyond the attempt limit.
+    DidNotHappen,
+    /// Nobody knows yet.
+    StillUnknown {
+        /// How long to wait before the next look.
+        next: Duration,
+    },
+}
+
+/// Who decides, and why. Recorded with the operation.
+///
+/// # Example
+/// ```
+/// let decision = dupeproof::Decision::new("jane", "charge ch_12 is in the provider's dashboard");
+/// # let _ = decision;
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    by: String,
+    reason: String,
+}
+
+impl Decision {
+    /// `by` takes 1–256 bytes, `reason` 1–4,096; both are checked when the decision is used.
+    pub fn new(by: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { by: by.into(), reason: reason.into() }
+    }
+
+    fn recorded(&self) -> Result<Recorded> {
+        Ok(Recorded {
+            at: Timestamp::from_unix_millis(0),
+            by: bounded_text("by", &self.by, DECIDER_BYTES_MAX)?,
+            reason: bounded_text("reason", &self.reason, REASON_BYTES_MAX)?,
+            ruling: Ruling::StillUnknown,
+        })
+    }
+}
+
+impl Store {
+    /// Records a person's verdict on an unknown outcome. Durable on return.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound), [`Refused`](ErrorKind::Refused) if the outcome is not unknown,
+    /// [`InvalidInput`](ErrorKind::InvalidInput).
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Decision, Fingerprint, Operation, OperationKey, Store, Verdict};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::unchecked());
+    /// let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// claim.give_up("connection lost")?;
+    ///
+    /// let why = Decision::new("jane", "no such charge in the provider's dashboard");
+    /// store.resolve(operation.key(), Verdict::DidNotHappen, &why)?;
+    /// assert!(matches!(store.begin(&operation)?, Begin::Execute(_)));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    pub fn resolve(&self, key: &OperationKey, verdict: Verdict, decision: &Decision) -> Result<OperationView> {
+        let recorded = decision.recorded()?;
+        let verdict = self.admitted(verdict)?;
+        let target = Target::Key(Identity::operation(key.clone()));
+        let driven = self.engine().drive(vec![Step { target, event: Event::Resolve(verdict, recorded) }])?;
+        match driven.only() {
+            Answer::Accepted(record) => Ok(view(*record)),
+            _ => Err(Error::new(ErrorKind::Damaged, "the machine neither accepted nor refused a verdict")),
+        }
+    }
+
+    fn admitted(&self, verdict: Verdict) -> Result<Machine> {
+        let (policy, bytes_max) = (ResponsePolicy::Store, self.response_bytes_max());
+        Ok(match verdict {
+            Verdict::Happened { response, external_reference } => Machine::Happened {
+                response: response.admitted(policy, bytes_max),
+                reference: external_reference.as_deref().map(ExternalReference::new).transpose()?,
+            },
+            Verdict::FailedForGood { failure } => {
+                Machine::FailedForGood { failure: failure.admitted(policy, bytes_max) }
+            }
+            Verdict::DidNotHappen => Machine::DidNotHappen,
+            Verdict::StillUnknown { next } => {
+                let next = Span::from_duration(next).min(DELAY_MAX);
+                Machine::StillUnknown { probe_at: self.engine().moment().now.plus(next) }
+            }
+        })
+    }
+}

@@ -1,0 +1,164 @@
+//! The store: opened, shared between threads, closed.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{deadline_in, has_passed, pause};
+use crate::engine::Engine;
+use crate::error::{ErrorKind, Result};
+use crate::options::Options;
+use crate::storage::file::StoreFile;
+
+/// First pause between two tries to open a store that is open elsewhere; doubled up to the longest.
+const OPEN_PAUSE_MIN: Duration = Duration::from_millis(5);
+/// Longest pause between two tries.
+const OPEN_PAUSE_MAX: Duration = Duration::from_millis(250);
+
+/// An open idempotency store. Cheap to clone; all clones share one file and its threads.
+///
+/// The last clone that is dropped closes the file. [`close`](Store::close) does it now and reports what a drop would
+/// swallow.
+///
+/// # Example
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("effects.redb");
+/// let store = dupeproof::Store::open(&path)?;
+/// let for_another_thread = store.clone();
+/// # drop(for_another_thread);
+/// store.close()?;
+/// # Ok::<(), dupeproof::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    engine: Engine,
+    response_bytes_max: usize,
+}
+
+impl Store {
+    /// Opens the store at `path` with the default [`Options`], creating it if there is none.
+    ///
+    /// When it returns, a new file and its name are durable, and the claims of earlier opens are over: what they had
+    /// reserved can be begun at once, what they had started is unknown.
+    ///
+    /// # Errors
+    /// [`OpenElsewhere`](ErrorKind::OpenElsewhere), [`NotAStore`](ErrorKind::NotAStore) for an empty file or one of
+    /// another program, [`NewerFormat`](ErrorKind::NewerFormat), [`Damaged`](ErrorKind::Damaged), [`Io`](ErrorKind::Io).
+    /// None of them changed the file.
+    ///
+    /// # Example
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("effects.redb");
+    /// let store = dupeproof::Store::open(&path)?;
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Options::new().open(path)
+    }
+
+    /// A store without a file, for tests: everything but surviving the process.
+    ///
+    /// # Errors
+    /// [`Io`](ErrorKind::Io) if its threads cannot be started.
+    ///
+    /// # Example
+    /// ```
+    /// let store = dupeproof::Store::in_memory()?;
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    pub fn in_memory() -> Result<Self> {
+        Options::new().in_memory()
+    }
+
+    /// Ends this open's claims (reserved ones are released, started ones become unknown), stops the threads and closes
+    /// the file, for all clones.
+    ///
+    /// Everything that was answered before is durable. Calls that come later find the store closed. A second close
+    /// does nothing.
+    ///
+    /// # Errors
+    /// What a drop would swallow: [`Stopped`](ErrorKind::Stopped) if the store had stopped before,
+    /// [`Io`](ErrorKind::Io).
+    ///
+    /// # Example
+    /// ```
+    /// let store = dupeproof::Store::in_memory()?;
+    /// store.close()?;
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    pub fn close(&self) -> Result<()> {
+        self.inner.engine.close()
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.inner.engine
+    }
+
+    pub(crate) fn response_bytes_max(&self) -> usize {
+        self.inner.response_bytes_max
+    }
+
+    pub(crate) fn on(file: StoreFile, options: &Options) -> Result<Self> {
+        let engine = Engine::start(file, options)?;
+        Ok(Self { inner: Arc::new(Inner { engine, response_bytes_max: options.response_bytes_max }) })
+    }
+}
+
+impl Options {
+    /// Opens the store at `path` with these options. See [`Store::open`].
+    ///
+    /// # Errors
+    /// Those of [`Store::open`], [`InvalidInput`](ErrorKind::InvalidInput) for options out of bounds, and
+    /// [`NotFound`](ErrorKind::NotFound) with [`must_exist`](Options::must_exist).
+    ///
+    /// # Example
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("effects.redb");
+    /// let store = dupeproof::Options::new().with_verify_on_open().open(&path)?;
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Store> {
+        let path = path.as_ref();
+        self.check()?;
+        let deadline = deadline_in(self.open_wait);
+        let mut wait = OPEN_PAUSE_MIN;
+        loop {
+            match StoreFile::open(path, self).and_then(|file| Store::on(file, self)) {
+                Err(error) if error.kind() == ErrorKind::OpenElsewhere && !has_passed(deadline) => {
+                    pause(wait);
+                    wait = (wait * 2).min(OPEN_PAUSE_MAX);
+                }
+                opened => {
+                    return opened.map_err(|error| error.context(format_args!("open store at {}", path.display())));
+                }
+            }
+        }
+    }
+
+    /// A store without a file, with these options.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for options out of bounds.
+    ///
+    /// # Example
+    /// ```
+    /// use dupeproof::{ManualClock, Options};
+    /// use std::time::Duration;
+    /// let clock = ManualClock::at(Duration::from_secs(1_700_000_000));
+    /// let store = Options::new().with_clock(clock.clone()).in_memory()?;
+    /// clock.advance(Duration::from_secs(60));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    pub fn in_memory(&self) -> Result<Store> {
+        self.check()?;
+        Store::on(StoreFile::in_memory(self)?, self)
+    }
+}

@@ -1,0 +1,16 @@
+//! The public API, as a user has it. One binary; one file a subject.
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "tests")]
+
+mod bad_input;
+mod claims;
+#[cfg(feature = "cli")]
+mod cli;
+mod clocks;
+mod concurrency;
+mod kill;
+mod model;
+mod operation;
+mod retention;
+mod shared;
+mod support;
+mod tidy;
