@@ -1,0 +1,31 @@
+# `just` lists the recipes. The gate, `.ci/run`, does not need just.
+
+_default:
+    @just --list --unsorted
+
+# Format and lints, with and without features: before every commit
+check:
+    cargo fmt --check
+    cargo clippy --all-targets -- -D warnings
+    cargo clippy --all-targets --all-features -- -D warnings
+
+# All tests, or those whose name contains FILTER
+test FILTER="":
+    cargo test {{ FILTER }}
+    cargo test --all-features {{ FILTER }}
+
+# The documentation as docs.rs would build it, warnings refused
+doc:
+    RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features
+
+# The benchmarks in full; DUPEPROOF_BENCH=quick for a short look
+bench *ARGS:
+    cargo bench --bench operation --features json {{ ARGS }}
+
+# Licences, duplicate and banned crates, sources, advisories (needs the advisory database)
+deny:
+    cargo deny check
+
+# Everything the gate runs
+ci:
+    .ci/run
