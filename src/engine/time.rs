@@ -19,12 +19,21 @@ pub(super) struct Timekeeper {
 
 impl Timekeeper {
     pub(super) fn start(clock: Arc<dyn Clock>, high_water: Option<Timestamp>) -> Self {
-        let time = StoreTime::start(high_water, Timestamp::from_wall(clock.wall()), clock.monotonic());
-        Self { clock, time, floor: AtomicU64::new(0) }
+        let time = StoreTime::start(
+            high_water,
+            Timestamp::from_wall(clock.wall()),
+            clock.monotonic(),
+        );
+        Self {
+            clock,
+            time,
+            floor: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn observe(&self, mark: Timestamp) {
-        self.floor.fetch_max(mark.as_unix_millis(), Ordering::AcqRel);
+        self.floor
+            .fetch_max(mark.as_unix_millis(), Ordering::AcqRel);
     }
 
     pub(super) fn moment(&self) -> Moment {

@@ -44,15 +44,24 @@ impl Record {
                     lost(head, held, UnknownCause::LeaseLapsed, since)
                 }
                 (head, State::Succeeded { terms, .. }) if terms.expires_at <= now => {
-                    head.with(State::Tombstone { ended: Ended::Succeeded, terms })
+                    head.with(State::Tombstone {
+                        ended: Ended::Succeeded,
+                        terms,
+                    })
                 }
-                (head, State::FailedTerminal { terms, .. }) if terms.expires_at <= now => {
-                    head.with(State::Tombstone { ended: Ended::FailedTerminal, terms })
-                }
+                (head, State::FailedTerminal { terms, .. }) if terms.expires_at <= now => head
+                    .with(State::Tombstone {
+                        ended: Ended::FailedTerminal,
+                        terms,
+                    }),
                 (_, State::Tombstone { terms, .. }) if terms.purge_at <= now => return Aged::Gone,
                 (head, state) => {
                     let record = head.with(state);
-                    return if moved { Aged::Moved(record) } else { Aged::Same(record) };
+                    return if moved {
+                        Aged::Moved(record)
+                    } else {
+                        Aged::Same(record)
+                    };
                 }
             };
             moved = true;

@@ -5,7 +5,9 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use redb::{CommitError, CompactionError, DatabaseError, StorageError, TableError, TransactionError};
+use redb::{
+    CommitError, CompactionError, DatabaseError, StorageError, TableError, TransactionError,
+};
 
 use super::codec::DecodeError;
 use super::create::{CreateError, OpenError};
@@ -21,7 +23,10 @@ pub(crate) fn guard<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
             .map(ToString::to_string)
             .or_else(|| panic.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "no message".to_owned());
-        Err(Error::new(ErrorKind::Damaged, format!("the storage engine stopped on the file's content: {text}")))
+        Err(Error::new(
+            ErrorKind::Damaged,
+            format!("the storage engine stopped on the file's content: {text}"),
+        ))
     })
 }
 
@@ -52,21 +57,30 @@ pub(super) fn table(error: TableError) -> Error {
         TableError::TableDoesNotExist(name) => {
             Error::new(ErrorKind::Damaged, format!("table {name} is missing"))
         }
-        other => Error::new(ErrorKind::Damaged, format!("a table is not as it was made: {other}")).with_source(other),
+        other => Error::new(
+            ErrorKind::Damaged,
+            format!("a table is not as it was made: {other}"),
+        )
+        .with_source(other),
     }
 }
 
 pub(super) fn transaction(error: TransactionError) -> Error {
     match error {
         TransactionError::Storage(error) => storage(error),
-        other => Error::new(ErrorKind::Busy, format!("begin a transaction: {other}")).with_source(other),
+        other => {
+            Error::new(ErrorKind::Busy, format!("begin a transaction: {other}")).with_source(other)
+        }
     }
 }
 
 /// A commit that reports an error may still be found after a restart, so its outcome is never "failed".
 pub(super) fn commit(error: CommitError) -> Error {
-    Error::new(ErrorKind::Indeterminate, format!("the commit failed, and may or may not be found after a restart: {error}"))
-        .with_source(error)
+    Error::new(
+        ErrorKind::Indeterminate,
+        format!("the commit failed, and may or may not be found after a restart: {error}"),
+    )
+    .with_source(error)
 }
 
 pub(super) fn database(error: DatabaseError) -> Error {
@@ -79,12 +93,17 @@ pub(super) fn database(error: DatabaseError) -> Error {
             ErrorKind::OpenElsewhere,
             "another process has the store open with a release that locks it differently",
         ),
-        DatabaseError::UpgradeRequired(version) => {
-            Error::new(ErrorKind::NotAStore, format!("the file has version {version} of the storage engine's format"))
+        DatabaseError::UpgradeRequired(version) => Error::new(
+            ErrorKind::NotAStore,
+            format!("the file has version {version} of the storage engine's format"),
+        ),
+        DatabaseError::TransactionInProgress => {
+            Error::new(ErrorKind::Busy, "a transaction is in progress")
         }
-        DatabaseError::TransactionInProgress => Error::new(ErrorKind::Busy, "a transaction is in progress"),
         DatabaseError::Storage(error) => storage(error),
-        other => Error::new(ErrorKind::Damaged, format!("open the file: {other}")).with_source(other),
+        other => {
+            Error::new(ErrorKind::Damaged, format!("open the file: {other}")).with_source(other)
+        }
     }
 }
 
@@ -106,12 +125,14 @@ pub(super) fn create(error: CreateError) -> Error {
         | CreateError::NotAFile { .. }
         | CreateError::Empty { .. }
         | CreateError::Foreign { .. } => ErrorKind::NotAStore,
-        CreateError::NoDirectory { .. } | CreateError::NoFileName { .. } | CreateError::Taken { .. } => {
-            ErrorKind::InvalidInput
-        }
+        CreateError::NoDirectory { .. }
+        | CreateError::NoFileName { .. }
+        | CreateError::Taken { .. } => ErrorKind::InvalidInput,
         CreateError::Replaced { .. } => ErrorKind::Replaced,
         CreateError::Contended { .. } => ErrorKind::Busy,
-        CreateError::NotWritable { .. } | CreateError::CannotPlace { .. } | CreateError::Io { .. } => ErrorKind::Io,
+        CreateError::NotWritable { .. }
+        | CreateError::CannotPlace { .. }
+        | CreateError::Io { .. } => ErrorKind::Io,
     };
     Error::new(kind, error.to_string()).with_source(error)
 }
@@ -126,7 +147,9 @@ pub(super) fn open(error: OpenError<Error>) -> Error {
 pub(super) fn row(what: impl std::fmt::Display, error: DecodeError) -> Error {
     let kind = match error {
         DecodeError::Damaged(_) => ErrorKind::Damaged,
-        DecodeError::NewerRow { .. } | DecodeError::UnknownAlgorithm { .. } => ErrorKind::NewerFormat,
+        DecodeError::NewerRow { .. } | DecodeError::UnknownAlgorithm { .. } => {
+            ErrorKind::NewerFormat
+        }
     };
     Error::new(kind, format!("{what}: {error}")).with_source(error)
 }

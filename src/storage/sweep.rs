@@ -99,7 +99,8 @@ impl Batch<'_> {
     ) -> Result<Swept> {
         let mut swept = Swept::default();
         for id in self.held(rows_max, cursor, |row| owners.include(row.incarnation))? {
-            swept.leases_ended += self.touch(id, Event::OwnerGone, moment, &mut swept.unreadable)?;
+            swept.leases_ended +=
+                self.touch(id, Event::OwnerGone, moment, &mut swept.unreadable)?;
         }
         swept.more = cursor.is_some();
         Ok(swept)
@@ -125,11 +126,17 @@ impl Batch<'_> {
             *cursor = Some(id);
             // A row without a status is damage; `verify` reports it, and the record itself is safe.
             let row = unsettled_row(row.value());
-            if row.is_some_and(|row| matches!(row.status, Status::Reserved | Status::Executing) && matches(&row)) {
+            if row.is_some_and(|row| {
+                matches!(row.status, Status::Reserved | Status::Executing) && matches(&row)
+            }) {
                 ids.push(id);
             }
         }
-        let last = self.unsettled.last().map_err(fault::storage)?.map(|(id, _)| RecordId(id.value()));
+        let last = self
+            .unsettled
+            .last()
+            .map_err(fault::storage)?
+            .map(|(id, _)| RecordId(id.value()));
         if *cursor == last {
             *cursor = None;
         }
@@ -141,7 +148,11 @@ impl Batch<'_> {
         let table = self.shelf(shelf)?;
         let rows = table.range(..=end).map_err(fault::storage)?;
         rows.take(rows_max)
-            .map(|entry| entry.map(|(key, _)| RecordId(key.value().1)).map_err(fault::storage))
+            .map(|entry| {
+                entry
+                    .map(|(key, _)| RecordId(key.value().1))
+                    .map_err(fault::storage)
+            })
             .collect()
     }
 
@@ -153,7 +164,10 @@ impl Batch<'_> {
         moment: Moment,
         unreadable: &mut u64,
     ) -> Result<u64> {
-        let step = Step { target: Target::Id(id), event };
+        let step = Step {
+            target: Target::Id(id),
+            event,
+        };
         match self.drive(vec![step], moment, NOBODY) {
             Ok(answers) => Ok(answers.len() as u64),
             Err(DriveError::Rejected(_)) => Ok(0),
