@@ -71,9 +71,7 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn wall(&self) -> Duration {
-        SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or(Duration::ZERO)
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO)
     }
 
     fn monotonic(&self) -> Duration {
@@ -145,13 +143,8 @@ impl ManualClock {
     /// ```
     #[must_use]
     pub fn at(wall: Duration) -> Self {
-        let readings = Readings {
-            wall,
-            monotonic: Duration::ZERO,
-        };
-        Self {
-            readings: Arc::new(Mutex::new(readings)),
-        }
+        let readings = Readings { wall, monotonic: Duration::ZERO };
+        Self { readings: Arc::new(Mutex::new(readings)) }
     }
 
     /// Lets `span` pass on both readings.
@@ -233,9 +226,7 @@ mod tests {
     fn system_monotonic_reading_never_goes_back_across_threads() {
         let mut latest = SystemClock.monotonic();
         for _ in 0..200 {
-            let reading = std::thread::spawn(|| SystemClock.monotonic())
-                .join()
-                .unwrap();
+            let reading = std::thread::spawn(|| SystemClock.monotonic()).join().unwrap();
             assert!(latest <= reading);
             latest = reading;
         }
@@ -248,10 +239,7 @@ mod tests {
         let uptime_s: f64 = uptime.split_whitespace().next().unwrap().parse().unwrap();
         let reading_s = SystemClock.monotonic().as_secs_f64();
         // Both are CLOCK_BOOTTIME; a machine that was ever suspended has a smaller CLOCK_MONOTONIC.
-        assert!(
-            (reading_s - uptime_s).abs() < 5.0,
-            "{reading_s} against {uptime_s}"
-        );
+        assert!((reading_s - uptime_s).abs() < 5.0, "{reading_s} against {uptime_s}");
     }
 
     #[test]

@@ -134,22 +134,14 @@ impl ErrorKind {
         match self {
             Self::InvalidInput => "mend the argument and call again; nothing was written",
             Self::NotFound => "check the name; nothing was written",
-            Self::OpenElsewhere => {
-                "wait for the other process, or open the store in shared mode in both"
-            }
+            Self::OpenElsewhere => "wait for the other process, or open the store in shared mode in both",
             Self::NotAStore => "check the path; the file was not touched",
-            Self::NewerFormat => {
-                "use the release that wrote the store, or a later one; nothing was written"
-            }
-            Self::LeaseLost => {
-                "stop: this attempt is no longer the current one; look the operation up"
-            }
+            Self::NewerFormat => "use the release that wrote the store, or a later one; nothing was written",
+            Self::LeaseLost => "stop: this attempt is no longer the current one; look the operation up",
             Self::AlreadySettled => "look the operation up: it ended with another outcome",
             Self::Refused => "look the operation up: its state does not allow this",
             Self::Busy => "try again later; nothing was written",
-            Self::Indeterminate => {
-                "reopen the store and ask again: this call may or may not have taken effect"
-            }
+            Self::Indeterminate => "reopen the store and ask again: this call may or may not have taken effect",
             Self::Stopped => "close the store and reopen it; this call did nothing",
             Self::Closed => "reopen the store; this call did nothing",
             Self::Replaced => "find out who deleted or replaced the file before you reopen it",
@@ -162,17 +154,10 @@ impl ErrorKind {
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner {
-            kind,
-            message: message.into(),
-            source: None,
-        }))
+        Self(Box::new(Inner { kind, message: message.into(), source: None }))
     }
 
-    pub(crate) fn with_source(
-        mut self,
-        source: impl Into<Box<dyn StdError + Send + Sync>>,
-    ) -> Self {
+    pub(crate) fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
         self
     }

@@ -5,9 +5,7 @@ use std::time::Duration;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::index::Shelf;
 use crate::machine::key::{Identity, Kind, OperationKey};
-use crate::machine::record::{
-    Decision, Ended, Record, RecordId, RetryCause, Ruling, State, Status, UnknownCause,
-};
+use crate::machine::record::{Decision, Ended, Record, RecordId, RetryCause, Ruling, State, Status, UnknownCause};
 use crate::machine::response::{ExternalReference, FailureReport, Response};
 use crate::machine::retention::Aged;
 use crate::machine::time::Timestamp;
@@ -126,17 +124,9 @@ impl Filter {
     fn admits(&self, record: &Record, now: Timestamp) -> bool {
         let key = &record.head.identity.key;
         self.status.is_none_or(|status| record.status() == status)
-            && self
-                .tenant
-                .as_deref()
-                .is_none_or(|tenant| key.tenant() == tenant)
-            && self
-                .operation
-                .as_deref()
-                .is_none_or(|operation| key.operation() == operation)
-            && self
-                .older_than
-                .is_none_or(|age| now.since(record.head.created_at) > age)
+            && self.tenant.as_deref().is_none_or(|tenant| key.tenant() == tenant)
+            && self.operation.as_deref().is_none_or(|operation| key.operation() == operation)
+            && self.older_than.is_none_or(|age| now.since(record.head.created_at) > age)
     }
 
     /// Whether the small table of unsettled records holds all that can match.
@@ -162,10 +152,7 @@ enum After {
 impl Page {
     /// The first page, with at most so many operations (1 to 1,000).
     pub fn first(operations_max: usize) -> Self {
-        Self {
-            operations_max: operations_max.clamp(1, PAGE_OPERATIONS_MAX),
-            after: After::Start,
-        }
+        Self { operations_max: operations_max.clamp(1, PAGE_OPERATIONS_MAX), after: After::Start }
     }
 }
 
@@ -252,35 +239,27 @@ impl Store {
     pub fn list(&self, filter: &Filter, page: &Page) -> Result<Listing> {
         let now = self.engine().moment().now;
         let mut collected = Collected::new(filter, page, now);
-        self.engine()
-            .read(|snapshot| match (&page.after, filter.is_unsettled_only()) {
-                (After::Unsettled(_), _) | (After::Start, true) => {
-                    let after = match page.after {
-                        After::Unsettled(id) => Some(id),
-                        After::Start | After::Identity(_) => None,
-                    };
-                    snapshot.scan_unsettled(after, |id, _| match snapshot.read(id)? {
-                        Some(record) => {
-                            Ok(collected.take(record, |record| After::Unsettled(record.head.id)))
-                        }
-                        None => Err(Error::new(
-                            ErrorKind::Damaged,
-                            format!("unsettled record {} is missing", id.0),
-                        )),
-                    })
-                }
-                (After::Identity(_), _) | (After::Start, false) => {
-                    let after = match &page.after {
-                        After::Identity(identity) => Some(identity),
-                        After::Start | After::Unsettled(_) => None,
-                    };
-                    snapshot.scan(Kind::Operation, after, |record| {
-                        Ok(collected.take(record, |record| {
-                            After::Identity(record.head.identity.clone())
-                        }))
-                    })
-                }
-            })?;
+        self.engine().read(|snapshot| match (&page.after, filter.is_unsettled_only()) {
+            (After::Unsettled(_), _) | (After::Start, true) => {
+                let after = match page.after {
+                    After::Unsettled(id) => Some(id),
+                    After::Start | After::Identity(_) => None,
+                };
+                snapshot.scan_unsettled(after, |id, _| match snapshot.read(id)? {
+                    Some(record) => Ok(collected.take(record, |record| After::Unsettled(record.head.id))),
+                    None => Err(Error::new(ErrorKind::Damaged, format!("unsettled record {} is missing", id.0))),
+                })
+            }
+            (After::Identity(_), _) | (After::Start, false) => {
+                let after = match &page.after {
+                    After::Identity(identity) => Some(identity),
+                    After::Start | After::Unsettled(_) => None,
+                };
+                snapshot.scan(Kind::Operation, after, |record| {
+                    Ok(collected.take(record, |record| After::Identity(record.head.identity.clone())))
+                })
+            }
+        })?;
         Ok(collected.listing)
     }
 
@@ -297,10 +276,7 @@ impl Store {
     /// # Ok::<(), dupeproof::Error>(())
     /// ```
     pub fn stats(&self) -> Result<Stats> {
-        let mut stats = Stats {
-            now: self.engine().moment().now,
-            ..Stats::default()
-        };
+        let mut stats = Stats { now: self.engine().moment().now, ..Stats::default() };
         self.engine().read(|snapshot| {
             stats.succeeded = snapshot.shelf_len(Shelf::Succeeded)?;
             stats.failed_terminal = snapshot.shelf_len(Shelf::FailedTerminal)?;
@@ -312,11 +288,7 @@ impl Store {
                     Status::FailedRetryable => stats.failed_retryable += 1,
                     Status::Unknown => {
                         stats.unknown += 1;
-                        stats.oldest_unknown = Some(
-                            stats
-                                .oldest_unknown
-                                .map_or(row.since, |at| at.min(row.since)),
-                        );
+                        stats.oldest_unknown = Some(stats.oldest_unknown.map_or(row.since, |at| at.min(row.since)));
                     }
                     Status::Succeeded | Status::FailedTerminal | Status::Tombstone => {}
                 }
@@ -339,17 +311,8 @@ struct Collected<'a> {
 
 impl<'a> Collected<'a> {
     fn new(filter: &'a Filter, page: &Page, now: Timestamp) -> Self {
-        let listing = Listing {
-            operations: Vec::new(),
-            next: None,
-        };
-        Self {
-            filter,
-            now,
-            operations_max: page.operations_max,
-            looked_at: 0,
-            listing,
-        }
+        let listing = Listing { operations: Vec::new(), next: None };
+        Self { filter, now, operations_max: page.operations_max, looked_at: 0, listing }
     }
 
     fn take(&mut self, record: Record, after: impl FnOnce(&Record) -> After) -> Visit {
@@ -362,10 +325,7 @@ impl<'a> Collected<'a> {
             self.listing.operations.push(view(record));
         }
         if self.listing.operations.len() == self.operations_max || self.looked_at == SCAN_ROWS_MAX {
-            self.listing.next = Some(Page {
-                operations_max: self.operations_max,
-                after,
-            });
+            self.listing.next = Some(Page { operations_max: self.operations_max, after });
             return Visit::Stop;
         }
         Visit::Next
@@ -387,11 +347,7 @@ pub(crate) fn view(record: Record) -> OperationView {
         key: head.identity.key,
         status,
         attempts: head.attempt,
-        external_reference: head
-            .reference
-            .as_ref()
-            .map(ExternalReference::as_str)
-            .map(str::to_owned),
+        external_reference: head.reference.as_ref().map(ExternalReference::as_str).map(str::to_owned),
         created_at: head.created_at,
         settled_at: None,
         expires_at: None,
@@ -451,11 +407,6 @@ pub(crate) fn view(record: Record) -> OperationView {
 
 impl DecisionView {
     fn of(decision: Decision) -> Self {
-        Self {
-            at: decision.at,
-            by: decision.by.into(),
-            reason: decision.reason.into(),
-            ruling: decision.ruling,
-        }
+        Self { at: decision.at, by: decision.by.into(), reason: decision.reason.into(), ruling: decision.ruling }
     }
 }

@@ -25,8 +25,8 @@ pub use machine::response::{FailureReport, Response, ResponsePolicy};
 pub use machine::time::Timestamp;
 pub use maintenance::SweepReport;
 pub use operation::{
-    AfterFailure, Begin, Claim, Conflict, Expired, Failure, FencingToken, InProgress, Nonce,
-    Operation, Outcome, Replay, Reservation, Reserve, RetryLater, Settlement, UnknownOutcome,
+    AfterFailure, Begin, Claim, Conflict, Expired, Failure, FencingToken, InProgress, Nonce, Operation, Outcome,
+    Replay, Reservation, Reserve, RetryLater, Settlement, UnknownOutcome,
 };
 pub use options::{Options, Recovery, Sharing};
 pub use reconcile::{Decision, Verdict};

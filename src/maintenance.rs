@@ -46,9 +46,7 @@ impl Store {
     /// ```
     pub fn sweep(&self, limit: usize) -> Result<SweepReport> {
         if limit == 0 || limit > SWEEP_RECORDS_MAX {
-            return Err(Error::invalid_input(format!(
-                "sweep limit is {limit}: 1 to {SWEEP_RECORDS_MAX} expected"
-            )));
+            return Err(Error::invalid_input(format!("sweep limit is {limit}: 1 to {SWEEP_RECORDS_MAX} expected")));
         }
         let swept = self.engine().sweep(limit)?;
         Ok(SweepReport {

@@ -188,9 +188,7 @@ impl Options {
     pub(crate) fn check(&self) -> Result<()> {
         if self.cache_bytes < CACHE_BYTES_MIN {
             let found = self.cache_bytes;
-            return Err(Error::invalid_input(format!(
-                "cache is {found} bytes: at least {CACHE_BYTES_MIN} expected"
-            )));
+            return Err(Error::invalid_input(format!("cache is {found} bytes: at least {CACHE_BYTES_MIN} expected")));
         }
         if self.response_bytes_max > RESPONSE_BYTES_MAX {
             let found = self.response_bytes_max;
@@ -200,17 +198,10 @@ impl Options {
         }
         if self.open_wait > OPEN_WAIT_MAX {
             let found = self.open_wait;
-            return Err(Error::invalid_input(format!(
-                "open wait is {found:?}: at most {OPEN_WAIT_MAX:?} expected"
-            )));
+            return Err(Error::invalid_input(format!("open wait is {found:?}: at most {OPEN_WAIT_MAX:?} expected")));
         }
-        if self
-            .sweep_every
-            .is_some_and(|interval| interval < SWEEP_EVERY_MIN)
-        {
-            return Err(Error::invalid_input(format!(
-                "sweep interval is below {SWEEP_EVERY_MIN:?}"
-            )));
+        if self.sweep_every.is_some_and(|interval| interval < SWEEP_EVERY_MIN) {
+            return Err(Error::invalid_input(format!("sweep interval is below {SWEEP_EVERY_MIN:?}")));
         }
         Ok(())
     }

@@ -8,9 +8,7 @@ use crate::machine::event::{Answer, Event, Verdict as Machine};
 use crate::machine::key::{Identity, OperationKey};
 use crate::machine::limits::{DECIDER_BYTES_MAX, DELAY_MAX, REASON_BYTES_MAX};
 use crate::machine::record::{Decision as Recorded, Ruling};
-use crate::machine::response::{
-    ExternalReference, FailureReport, Response, ResponsePolicy, bounded_text,
-};
+use crate::machine::response::{ExternalReference, FailureReport, Response, ResponsePolicy, bounded_text};
 use crate::machine::time::{Span, Timestamp};
 use crate::storage::batch::{Step, Target};
 use crate::store::Store;
@@ -56,10 +54,7 @@ pub struct Decision {
 impl Decision {
     /// `by` takes 1–256 bytes, `reason` 1–4,096; both are checked when the decision is used.
     pub fn new(by: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self {
-            by: by.into(),
-            reason: reason.into(),
-        }
+        Self { by: by.into(), reason: reason.into() }
     }
 
     fn recorded(&self) -> Result<Recorded> {
@@ -92,50 +87,31 @@ impl Store {
     /// assert!(matches!(store.begin(&operation)?, Begin::Execute(_)));
     /// # Ok::<(), dupeproof::Error>(())
     /// ```
-    pub fn resolve(
-        &self,
-        key: &OperationKey,
-        verdict: Verdict,
-        decision: &Decision,
-    ) -> Result<OperationView> {
+    pub fn resolve(&self, key: &OperationKey, verdict: Verdict, decision: &Decision) -> Result<OperationView> {
         let recorded = decision.recorded()?;
         let verdict = self.admitted(verdict)?;
         let target = Target::Key(Identity::operation(key.clone()));
-        let driven = self.engine().drive(vec![Step {
-            target,
-            event: Event::Resolve(verdict, recorded),
-        }])?;
+        let driven = self.engine().drive(vec![Step { target, event: Event::Resolve(verdict, recorded) }])?;
         match driven.only() {
             Answer::Accepted(record) => Ok(view(*record)),
-            _ => Err(Error::new(
-                ErrorKind::Damaged,
-                "the machine neither accepted nor refused a verdict",
-            )),
+            _ => Err(Error::new(ErrorKind::Damaged, "the machine neither accepted nor refused a verdict")),
         }
     }
 
     fn admitted(&self, verdict: Verdict) -> Result<Machine> {
         let (policy, bytes_max) = (ResponsePolicy::Store, self.response_bytes_max());
         Ok(match verdict {
-            Verdict::Happened {
-                response,
-                external_reference,
-            } => Machine::Happened {
+            Verdict::Happened { response, external_reference } => Machine::Happened {
                 response: response.admitted(policy, bytes_max),
-                reference: external_reference
-                    .as_deref()
-                    .map(ExternalReference::new)
-                    .transpose()?,
+                reference: external_reference.as_deref().map(ExternalReference::new).transpose()?,
             },
-            Verdict::FailedForGood { failure } => Machine::FailedForGood {
-                failure: failure.admitted(policy, bytes_max),
-            },
+            Verdict::FailedForGood { failure } => {
+                Machine::FailedForGood { failure: failure.admitted(policy, bytes_max) }
+            }
             Verdict::DidNotHappen => Machine::DidNotHappen,
             Verdict::StillUnknown { next } => {
                 let next = Span::from_duration(next).min(DELAY_MAX);
-                Machine::StillUnknown {
-                    probe_at: self.engine().moment().now.plus(next),
-                }
+                Machine::StillUnknown { probe_at: self.engine().moment().now.plus(next) }
             }
         })
     }

@@ -107,12 +107,7 @@ impl Store {
 
     pub(crate) fn on(file: StoreFile, options: &Options) -> Result<Self> {
         let engine = Engine::start(file, options)?;
-        Ok(Self {
-            inner: Arc::new(Inner {
-                engine,
-                response_bytes_max: options.response_bytes_max,
-            }),
-        })
+        Ok(Self { inner: Arc::new(Inner { engine, response_bytes_max: options.response_bytes_max }) })
     }
 }
 
@@ -142,9 +137,7 @@ impl Options {
                     wait = (wait * 2).min(OPEN_PAUSE_MAX);
                 }
                 opened => {
-                    return opened.map_err(|error| {
-                        error.context(format_args!("open store at {}", path.display()))
-                    });
+                    return opened.map_err(|error| error.context(format_args!("open store at {}", path.display())));
                 }
             }
         }

@@ -14,20 +14,9 @@ pub(super) type Reply<T> = Sender<Result<T>>;
 /// One unit of a commit.
 #[derive(Debug)]
 pub(super) enum Command {
-    Drive {
-        steps: Vec<Step>,
-        durable: Durable,
-        reply: Option<Reply<Driven>>,
-    },
-    Sweep {
-        rows_max: usize,
-        reply: Reply<Swept>,
-    },
-    EndClaims {
-        owners: Owners,
-        rows_max: usize,
-        reply: Reply<Swept>,
-    },
+    Drive { steps: Vec<Step>, durable: Durable, reply: Option<Reply<Driven>> },
+    Sweep { rows_max: usize, reply: Reply<Swept> },
+    EndClaims { owners: Owners, rows_max: usize, reply: Reply<Swept> },
 }
 
 /// What travels in the queue.
@@ -81,9 +70,7 @@ impl Command {
     /// Whether it may grant a claim, which needs an incarnation to grant it to.
     pub(super) fn may_grant(&self) -> bool {
         match self {
-            Self::Drive { steps, .. } => steps
-                .iter()
-                .any(|step| matches!(step.event, Event::Begin(_))),
+            Self::Drive { steps, .. } => steps.iter().any(|step| matches!(step.event, Event::Begin(_))),
             Self::Sweep { .. } | Self::EndClaims { .. } => false,
         }
     }
@@ -91,9 +78,7 @@ impl Command {
     pub(super) fn refuse(self, error: Error) {
         match self {
             Self::Drive { reply, .. } => Outcome::Drive(Err(error), reply).deliver(),
-            Self::Sweep { reply, .. } | Self::EndClaims { reply, .. } => {
-                Outcome::Sweep(Err(error), reply).deliver()
-            }
+            Self::Sweep { reply, .. } | Self::EndClaims { reply, .. } => Outcome::Sweep(Err(error), reply).deliver(),
         }
     }
 }

@@ -29,10 +29,7 @@ impl Compactor {
                 return;
             }
             for _ in 0..SWEEPS_PER_TICK_MAX {
-                let swept = shared.ask(queue, |reply| Command::Sweep {
-                    rows_max: SWEEP_ROWS_MAX,
-                    reply,
-                });
+                let swept = shared.ask(queue, |reply| Command::Sweep { rows_max: SWEEP_ROWS_MAX, reply });
                 // An error stopped the store; its cause is kept and told to the next caller.
                 if !swept.is_ok_and(|swept| swept.more) || !self.pause(Duration::ZERO) {
                     break;

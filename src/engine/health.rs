@@ -22,11 +22,7 @@ enum End {
 impl Health {
     /// Refuses work once the store stopped or closed.
     pub(super) fn check(&self) -> Result<()> {
-        if self.ended.load(Ordering::Acquire) {
-            Err(self.error())
-        } else {
-            Ok(())
-        }
+        if self.ended.load(Ordering::Acquire) { Err(self.error()) } else { Ok(()) }
     }
 
     /// Stops the store for good. The first reason is kept.
@@ -35,10 +31,7 @@ impl Health {
             ErrorKind::Replaced => ErrorKind::Replaced,
             _ => ErrorKind::Stopped,
         };
-        self.end(End::Stopped {
-            kind,
-            cause: cause.to_string(),
-        });
+        self.end(End::Stopped { kind, cause: cause.to_string() });
     }
 
     pub(super) fn close(&self) {
@@ -53,10 +46,9 @@ impl Health {
     /// What a call that came too late is told: it did nothing.
     pub(super) fn error(&self) -> Error {
         match &*self.reason.lock() {
-            Some(End::Stopped { kind, cause }) => Error::new(
-                *kind,
-                format!("the store stopped, and this call did nothing: {cause}"),
-            ),
+            Some(End::Stopped { kind, cause }) => {
+                Error::new(*kind, format!("the store stopped, and this call did nothing: {cause}"))
+            }
             Some(End::Closed) | None => Error::new(ErrorKind::Closed, "the store is closed"),
         }
     }
@@ -66,13 +58,9 @@ impl Health {
         match &*self.reason.lock() {
             Some(End::Stopped { cause, .. }) => Error::new(
                 ErrorKind::Indeterminate,
-                format!(
-                    "the writer ended before it answered, so this call may or may not have taken effect: {cause}"
-                ),
+                format!("the writer ended before it answered, so this call may or may not have taken effect: {cause}"),
             ),
-            Some(End::Closed) | None => {
-                Error::new(ErrorKind::Closed, "the store was closed before this call")
-            }
+            Some(End::Closed) | None => Error::new(ErrorKind::Closed, "the store was closed before this call"),
         }
     }
 }

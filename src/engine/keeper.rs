@@ -36,12 +36,7 @@ pub(crate) struct Hold {
 
 impl Hold {
     /// `sent_at` is a monotonic reading from before the write that granted the lease, so the deadline is never late.
-    pub(crate) fn new(
-        token: Token,
-        lease: Duration,
-        max_execution: Duration,
-        sent_at: Duration,
-    ) -> Self {
+    pub(crate) fn new(token: Token, lease: Duration, max_execution: Duration, sent_at: Duration) -> Self {
         let hold = Self {
             token,
             lease: lease.min(max_execution),
@@ -83,8 +78,7 @@ impl Hold {
         let good_until = self.good_until();
         let rest = self.lease / RENEWALS_PER_LEASE * (RENEWALS_PER_LEASE - 1);
         // `ends_by` has a finer grain than the deadline.
-        (good_until + Duration::from_millis(1) < self.ends_by)
-            .then(|| good_until.saturating_sub(rest))
+        (good_until + Duration::from_millis(1) < self.ends_by).then(|| good_until.saturating_sub(rest))
     }
 }
 
@@ -149,16 +143,9 @@ impl Keeper {
 
     fn renew(&self, hold: &Hold, shared: &Shared, queue: &Sender<Message>) {
         let sent_at = shared.time.monotonic();
-        let step = Step {
-            target: Target::Id(hold.token.id),
-            event: Event::Heartbeat(hold.token),
-        };
+        let step = Step { target: Target::Id(hold.token.id), event: Event::Heartbeat(hold.token) };
         let renewed = shared
-            .ask(queue, |reply| Command::Drive {
-                steps: vec![step],
-                durable: Durable::No,
-                reply: Some(reply),
-            })
+            .ask(queue, |reply| Command::Drive { steps: vec![step], durable: Durable::No, reply: Some(reply) })
             .map(|driven| is_held(&driven.only()));
         if let Ok(true) = renewed {
             hold.renewed(sent_at);

@@ -87,12 +87,7 @@ impl Engine {
             let shared = shared.clone();
             move || writer::run(&shared, &commands)
         })?;
-        let engine = Self {
-            shared,
-            queue,
-            keeper,
-            workers: Mutex::new(vec![writer]),
-        };
+        let engine = Self { shared, queue, keeper, workers: Mutex::new(vec![writer]) };
         // The lock of an exclusive store proves that earlier incarnations cannot write any more, so nobody has to wait
         // for their leases.
         if engine.shared.file.sharing() == Sharing::Exclusive {
@@ -104,8 +99,7 @@ impl Engine {
 
     fn spawn_helpers(&self, sweep_every: Option<Duration>) -> Result<()> {
         let keeper = Worker::spawn("keeper", &self.shared, {
-            let (keeper, shared, queue) =
-                (self.keeper.clone(), self.shared.clone(), self.queue.clone());
+            let (keeper, shared, queue) = (self.keeper.clone(), self.shared.clone(), self.queue.clone());
             move || keeper.run(&shared, &queue)
         })?;
         let mut helpers = vec![keeper.stopped_by({
@@ -115,9 +109,7 @@ impl Engine {
         if let Some(interval) = sweep_every {
             let (compactor, stop) = Compactor::new(interval);
             let (shared, queue) = (self.shared.clone(), self.queue.clone());
-            let worker = Worker::spawn("compactor", &self.shared, move || {
-                compactor.run(&shared, &queue)
-            })?;
+            let worker = Worker::spawn("compactor", &self.shared, move || compactor.run(&shared, &queue))?;
             helpers.push(worker.stopped_by(move || drop(stop)));
         }
         self.workers.lock().splice(0..0, helpers);
@@ -135,25 +127,14 @@ impl Engine {
     }
 
     fn drive_as(&self, steps: Vec<Step>, durable: Durable) -> Result<Driven> {
-        self.ask(|reply| Command::Drive {
-            steps,
-            durable,
-            reply: Some(reply),
-        })
+        self.ask(|reply| Command::Drive { steps, durable, reply: Some(reply) })
     }
 
     /// Hands over a command without waiting for a place in the queue or for its commit. If there is no place, the end of
     /// the lease does the same later.
     pub(crate) fn drive_unheard(&self, id: RecordId, event: Event) {
-        let steps = vec![Step {
-            target: Target::Id(id),
-            event,
-        }];
-        let _ = self.queue.try_send(Message::Do(Command::Drive {
-            steps,
-            durable: Durable::Yes,
-            reply: None,
-        }));
+        let steps = vec![Step { target: Target::Id(id), event }];
+        let _ = self.queue.try_send(Message::Do(Command::Drive { steps, durable: Durable::Yes, reply: None }));
     }
 
     pub(crate) fn sweep(&self, rows_max: usize) -> Result<Swept> {
@@ -162,10 +143,7 @@ impl Engine {
         let mut rows_left = rows_max;
         loop {
             let rows = rows_left.min(SWEEP_ROWS_MAX);
-            let swept = self.ask(|reply| Command::Sweep {
-                rows_max: rows,
-                reply,
-            })?;
+            let swept = self.ask(|reply| Command::Sweep { rows_max: rows, reply })?;
             total.add(swept);
             rows_left -= rows;
             if !swept.more || rows_left == 0 {
@@ -175,14 +153,7 @@ impl Engine {
     }
 
     fn end_claims(&self, owners: Owners) -> Result<()> {
-        while self
-            .ask(|reply| Command::EndClaims {
-                owners,
-                rows_max: END_CLAIMS_ROWS_MAX,
-                reply,
-            })?
-            .more
-        {}
+        while self.ask(|reply| Command::EndClaims { owners, rows_max: END_CLAIMS_ROWS_MAX, reply })?.more {}
         Ok(())
     }
 
@@ -223,10 +194,7 @@ impl Engine {
 
     /// Who holds what is granted to the given grant.
     pub(crate) fn holder(&self, grant: u64) -> Holder {
-        Holder {
-            incarnation: self.shared.incarnation.load(Ordering::Acquire),
-            grant,
-        }
+        Holder { incarnation: self.shared.incarnation.load(Ordering::Acquire), grant }
     }
 
     pub(crate) fn wait_for(&self, identity: &Identity) -> Waiting<'_> {
@@ -288,27 +256,17 @@ impl Drop for Engine {
 
 impl Shared {
     /// Queues a command and waits for its answer.
-    fn ask<T>(
-        &self,
-        queue: &Sender<Message>,
-        command: impl FnOnce(Reply<T>) -> Command,
-    ) -> Result<T> {
+    fn ask<T>(&self, queue: &Sender<Message>, command: impl FnOnce(Reply<T>) -> Command) -> Result<T> {
         self.health.check()?;
         let (reply, answer) = bounded(1);
-        queue
-            .send(Message::Do(command(reply)))
-            .map_err(|_| self.health.error())?;
+        queue.send(Message::Do(command(reply))).map_err(|_| self.health.error())?;
         // A reply that was dropped unanswered is a writer that closed, or one that broke off with the command in hand.
-        answer
-            .recv()
-            .unwrap_or_else(|_| Err(self.health.unanswered()))
+        answer.recv().unwrap_or_else(|_| Err(self.health.unanswered()))
     }
 
     /// Stops the store if its path names another file by now.
     fn check_place(&self) -> Result<()> {
-        self.file
-            .check_place()
-            .inspect_err(|error| self.health.stop(error))
+        self.file.check_place().inspect_err(|error| self.health.stop(error))
     }
 }
 

@@ -19,29 +19,17 @@ pub(super) struct Timekeeper {
 
 impl Timekeeper {
     pub(super) fn start(clock: Arc<dyn Clock>, high_water: Option<Timestamp>) -> Self {
-        let time = StoreTime::start(
-            high_water,
-            Timestamp::from_wall(clock.wall()),
-            clock.monotonic(),
-        );
-        Self {
-            clock,
-            time,
-            floor: AtomicU64::new(0),
-        }
+        let time = StoreTime::start(high_water, Timestamp::from_wall(clock.wall()), clock.monotonic());
+        Self { clock, time, floor: AtomicU64::new(0) }
     }
 
     pub(super) fn observe(&self, mark: Timestamp) {
-        self.floor
-            .fetch_max(mark.as_unix_millis(), Ordering::AcqRel);
+        self.floor.fetch_max(mark.as_unix_millis(), Ordering::AcqRel);
     }
 
     pub(super) fn moment(&self) -> Moment {
         let floor = Timestamp::from_unix_millis(self.floor.load(Ordering::Acquire));
-        Moment {
-            now: self.time.at(self.clock.monotonic()).max(floor),
-            wall: Timestamp::from_wall(self.clock.wall()),
-        }
+        Moment { now: self.time.at(self.clock.monotonic()).max(floor), wall: Timestamp::from_wall(self.clock.wall()) }
     }
 
     pub(super) fn monotonic(&self) -> Duration {

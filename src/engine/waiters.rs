@@ -31,18 +31,9 @@ impl Waiters {
     pub(super) fn wait_for(&self, identity: &Identity) -> Waiting<'_> {
         let (ring, bell) = bounded(1);
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.bells
-            .lock()
-            .entry(identity.clone())
-            .or_default()
-            .push((number, ring));
+        self.bells.lock().entry(identity.clone()).or_default().push((number, ring));
         self.count.fetch_add(1, Ordering::AcqRel);
-        Waiting {
-            waiters: self,
-            identity: identity.clone(),
-            number,
-            bell,
-        }
+        Waiting { waiters: self, identity: identity.clone(), number, bell }
     }
 
     pub(super) fn wake(&self, freed: &[Identity]) {

@@ -26,22 +26,14 @@ impl Worker {
             .name(format!("dupeproof-{name}"))
             .spawn(move || {
                 if catch_unwind(AssertUnwindSafe(work)).is_err() {
-                    shared.health.stop(&Error::new(
-                        ErrorKind::Stopped,
-                        format!("the {name} thread panicked"),
-                    ));
+                    shared.health.stop(&Error::new(ErrorKind::Stopped, format!("the {name} thread panicked")));
                     shared.waiters.wake_all();
                 }
             })
             .map_err(|error| {
-                Error::new(ErrorKind::Io, format!("start the {name} thread: {error}"))
-                    .with_source(error)
+                Error::new(ErrorKind::Io, format!("start the {name} thread: {error}")).with_source(error)
             })?;
-        Ok(Self {
-            name,
-            thread,
-            stop: None,
-        })
+        Ok(Self { name, thread, stop: None })
     }
 
     /// A helper: it is told to stop, and joined, before the writer.
@@ -65,8 +57,6 @@ impl Worker {
 
 impl fmt::Debug for Worker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worker")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
+        f.debug_struct("Worker").field("name", &self.name).finish_non_exhaustive()
     }
 }

@@ -24,12 +24,7 @@ const COMPANY_WAIT: Duration = Duration::from_micros(300);
 
 /// Works until it is told to stop or every sender is gone.
 pub(super) fn run(shared: &Shared, messages: &Receiver<Message>) {
-    let mut writer = Writer {
-        shared,
-        pace: Pace::default(),
-        cursor: None,
-        end_cursor: None,
-    };
+    let mut writer = Writer { shared, pace: Pace::default(), cursor: None, end_cursor: None };
     while let Ok(Message::Do(first)) = messages.recv() {
         let (group, stop) = writer.pace.gather(first, messages);
         writer.commit(group);
@@ -101,17 +96,12 @@ impl Writer<'_> {
         if let Err(error) = self.shared.health.check() {
             return refuse_all(group, Vec::new(), &error);
         }
-        let durable = if group.iter().all(|command| command.durable() == Durable::No) {
-            Durable::No
-        } else {
-            Durable::Yes
-        };
+        let durable =
+            if group.iter().all(|command| command.durable() == Durable::No) { Durable::No } else { Durable::Yes };
         let mut decided = Decided::default();
         // Taken out one by one: what is left when the transaction breaks off is refused like the rest.
         group.reverse();
-        let written = self.shared.file.write(durable, |batch| {
-            self.decide(batch, &mut group, &mut decided)
-        });
+        let written = self.shared.file.write(durable, |batch| self.decide(batch, &mut group, &mut decided));
         match written {
             Ok(()) => {
                 decided.outcomes.into_iter().for_each(Outcome::deliver);
@@ -132,12 +122,7 @@ impl Writer<'_> {
         }
     }
 
-    fn decide(
-        &mut self,
-        batch: &mut Batch<'_>,
-        group: &mut Vec<Command>,
-        decided: &mut Decided,
-    ) -> Result<()> {
+    fn decide(&mut self, batch: &mut Batch<'_>, group: &mut Vec<Command>, decided: &mut Decided) -> Result<()> {
         let shared = self.shared;
         let mark = batch.high_water()?;
         if let (Some(mark), Sharing::Shared) = (mark, shared.file.sharing()) {
@@ -146,9 +131,7 @@ impl Writer<'_> {
         // Taken with the first grant. Should its commit fail, the store stops, so the number is never used without
         // having been persisted first.
         if shared.incarnation.load(Ordering::Acquire) == 0 && group.iter().any(Command::may_grant) {
-            shared
-                .incarnation
-                .store(batch.next_incarnation()?, Ordering::Release);
+            shared.incarnation.store(batch.next_incarnation()?, Ordering::Release);
         }
         while let Some(command) = group.pop() {
             let outcome = self.apply(batch, command)?;
@@ -182,13 +165,8 @@ impl Writer<'_> {
                 let swept = batch.sweep(rows_max, &mut self.cursor, moment)?;
                 Outcome::Sweep(Ok(swept), reply)
             }
-            Command::EndClaims {
-                owners,
-                rows_max,
-                reply,
-            } => {
-                let ended: Swept =
-                    batch.end_claims(owners, rows_max, &mut self.end_cursor, moment)?;
+            Command::EndClaims { owners, rows_max, reply } => {
+                let ended: Swept = batch.end_claims(owners, rows_max, &mut self.end_cursor, moment)?;
                 Outcome::Sweep(Ok(ended), reply)
             }
         })

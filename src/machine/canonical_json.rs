@@ -25,23 +25,15 @@ pub(super) enum JsonError {
     NotUtf8 { at: usize },
     #[error("found no valid JSON at byte {at}, expected {expected}")]
     Syntax { at: usize, expected: &'static str },
-    #[error(
-        "found a malformed string at byte {at}: a lone surrogate, a bare control character or an unknown escape"
-    )]
+    #[error("found a malformed string at byte {at}: a lone surrogate, a bare control character or an unknown escape")]
     MalformedString { at: usize },
     #[error("found more than {DEPTH_MAX} nested arrays and objects, expected fewer")]
     TooDeep,
-    #[error(
-        "found a second member with the name of an earlier one at byte {at}, expected each name once per object"
-    )]
+    #[error("found a second member with the name of an earlier one at byte {at}, expected each name once per object")]
     DuplicateName { at: usize },
-    #[error(
-        "found an integer beyond 2^53 at byte {at}, which RFC 8785 would round: write it as a string"
-    )]
+    #[error("found an integer beyond 2^53 at byte {at}, which RFC 8785 would round: write it as a string")]
     IntegerTooLarge { at: usize },
-    #[error(
-        "found a number at byte {at} that a double would round: write it as a string, or with fewer digits"
-    )]
+    #[error("found a number at byte {at} that a double would round: write it as a string, or with fewer digits")]
     NumberTooPrecise { at: usize },
     #[error("found NaN or an infinity, which JSON cannot represent")]
     NotFinite,
@@ -51,13 +43,10 @@ pub(super) enum JsonError {
 
 /// Returns the canonical form of a JSON text.
 pub(super) fn canonicalize(text: &[u8]) -> Result<Vec<u8>, JsonError> {
-    let text = std::str::from_utf8(text).map_err(|error| JsonError::NotUtf8 {
-        at: error.valid_up_to(),
-    })?;
+    let text = std::str::from_utf8(text).map_err(|error| JsonError::NotUtf8 { at: error.valid_up_to() })?;
     let mut parser = Parser { text, at: 0 };
     let node = parser.document()?;
-    serde_json_canonicalizer::to_vec(&node)
-        .map_err(|error| JsonError::Unserializable(error.to_string()))
+    serde_json_canonicalizer::to_vec(&node).map_err(|error| JsonError::Unserializable(error.to_string()))
 }
 
 /// Returns the canonical form of a value, which is the canonical form of the text that `serde_json` writes for it.
@@ -67,8 +56,7 @@ pub(super) fn canonicalize(text: &[u8]) -> Result<Vec<u8>, JsonError> {
 /// them as `null`.
 pub(super) fn canonicalize_value<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, JsonError> {
     value.serialize(FiniteOnly { depth: 0 })?;
-    let text =
-        serde_json::to_vec(value).map_err(|error| JsonError::Unserializable(error.to_string()))?;
+    let text = serde_json::to_vec(value).map_err(|error| JsonError::Unserializable(error.to_string()))?;
     canonicalize(&text)
 }
 
@@ -168,11 +156,7 @@ impl Parser<'_> {
     }
 
     fn word(&mut self) -> Result<Node, JsonError> {
-        for (word, node) in [
-            ("null", Node::Null),
-            ("true", Node::Bool(true)),
-            ("false", Node::Bool(false)),
-        ] {
+        for (word, node) in [("null", Node::Null), ("true", Node::Bool(true)), ("false", Node::Bool(false))] {
             if self.rest().starts_with(word) {
                 self.at += word.len();
                 return Ok(node);
@@ -196,9 +180,7 @@ impl Parser<'_> {
         }
         self.at += 1;
         let token = self.text.get(start..self.at);
-        token
-            .and_then(|token| serde_json::from_str(token).ok())
-            .ok_or(malformed)
+        token.and_then(|token| serde_json::from_str(token).ok()).ok_or(malformed)
     }
 
     fn number(&mut self) -> Result<f64, JsonError> {
@@ -218,10 +200,7 @@ impl Parser<'_> {
         }
         let literal = &self.text[start..self.at];
         // The grammar above is a subset of what `f64` parses, and it rounds correctly; too large becomes infinite.
-        let value: f64 = literal.parse().map_err(|_| JsonError::Syntax {
-            at: start,
-            expected: "a number",
-        })?;
+        let value: f64 = literal.parse().map_err(|_| JsonError::Syntax { at: start, expected: "a number" })?;
         if self.at == integer_end && value.abs() > INTEGER_MAX {
             return Err(JsonError::IntegerTooLarge { at: start });
         }
@@ -241,11 +220,7 @@ impl Parser<'_> {
     fn digits(&mut self) -> Result<(), JsonError> {
         let count = self.rest().bytes().take_while(u8::is_ascii_digit).count();
         self.at += count;
-        if count == 0 {
-            Err(self.syntax("a digit"))
-        } else {
-            Ok(())
-        }
+        if count == 0 { Err(self.syntax("a digit")) } else { Ok(()) }
     }
 
     fn rest(&self) -> &str {
@@ -275,10 +250,7 @@ impl Parser<'_> {
     }
 
     fn syntax(&self, expected: &'static str) -> JsonError {
-        JsonError::Syntax {
-            at: self.at,
-            expected,
-        }
+        JsonError::Syntax { at: self.at, expected }
     }
 }
 
@@ -300,22 +272,11 @@ impl Decimal {
         let scale = (digits.len() - significant.len()) as i64 - fraction.len() as i64;
         let digits = significant.trim_start_matches('0').to_owned();
         if digits.is_empty() {
-            return Self {
-                negative: false,
-                digits,
-                exponent: 0,
-            };
+            return Self { negative: false, digits, exponent: 0 };
         }
         // An exponent beyond i64 belongs to no double, so what matters is only that it equals no other.
-        let exponent = exponent
-            .parse::<i64>()
-            .unwrap_or(i64::MAX)
-            .saturating_add(scale);
-        Self {
-            negative: mantissa.starts_with('-'),
-            digits,
-            exponent,
-        }
+        let exponent = exponent.parse::<i64>().unwrap_or(i64::MAX).saturating_add(scale);
+        Self { negative: mantissa.starts_with('-'), digits, exponent }
     }
 }
 
@@ -327,22 +288,12 @@ struct FiniteOnly {
 
 impl FiniteOnly {
     fn finite(value: f64) -> Result<(), JsonError> {
-        if value.is_finite() {
-            Ok(())
-        } else {
-            Err(JsonError::NotFinite)
-        }
+        if value.is_finite() { Ok(()) } else { Err(JsonError::NotFinite) }
     }
 
     /// The same check one level further in, bounded because the value may be a chain of any length.
     fn deeper(self) -> Result<Self, JsonError> {
-        if self.depth < DEPTH_MAX {
-            Ok(Self {
-                depth: self.depth + 1,
-            })
-        } else {
-            Err(JsonError::TooDeep)
-        }
+        if self.depth < DEPTH_MAX { Ok(Self { depth: self.depth + 1 }) } else { Err(JsonError::TooDeep) }
     }
 }
 
@@ -390,19 +341,10 @@ impl Serializer for FiniteOnly {
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), JsonError> {
         value.serialize(self.deeper()?)
     }
-    fn serialize_unit_variant(
-        self,
-        _: &'static str,
-        _: u32,
-        _: &'static str,
-    ) -> Result<(), JsonError> {
+    fn serialize_unit_variant(self, _: &'static str, _: u32, _: &'static str) -> Result<(), JsonError> {
         Ok(())
     }
-    fn serialize_newtype_struct<T: Serialize + ?Sized>(
-        self,
-        _: &'static str,
-        value: &T,
-    ) -> Result<(), JsonError> {
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(self, _: &'static str, value: &T) -> Result<(), JsonError> {
         value.serialize(self.deeper()?)
     }
     fn serialize_newtype_variant<T: Serialize + ?Sized>(
@@ -423,13 +365,7 @@ impl Serializer for FiniteOnly {
     fn serialize_tuple_struct(self, _: &'static str, _: usize) -> Result<Self, JsonError> {
         self.deeper()
     }
-    fn serialize_tuple_variant(
-        self,
-        _: &'static str,
-        _: u32,
-        _: &'static str,
-        _: usize,
-    ) -> Result<Self, JsonError> {
+    fn serialize_tuple_variant(self, _: &'static str, _: u32, _: &'static str, _: usize) -> Result<Self, JsonError> {
         self.deeper()
     }
     fn serialize_map(self, _: Option<usize>) -> Result<Self, JsonError> {
@@ -438,13 +374,7 @@ impl Serializer for FiniteOnly {
     fn serialize_struct(self, _: &'static str, _: usize) -> Result<Self, JsonError> {
         self.deeper()
     }
-    fn serialize_struct_variant(
-        self,
-        _: &'static str,
-        _: u32,
-        _: &'static str,
-        _: usize,
-    ) -> Result<Self, JsonError> {
+    fn serialize_struct_variant(self, _: &'static str, _: u32, _: &'static str, _: usize) -> Result<Self, JsonError> {
         self.deeper()
     }
 }
@@ -502,10 +432,7 @@ mod tests {
         let expected = "{\"literals\":[null,true,false],\"numbers\":[333333333.3333333,1e+30,4.5,0.002,1e-27],\
             \"string\":\"€$\\u000f\\nA'B\\\"\\\\\\\\\\\"/\"}";
         assert_eq!(canonical(input).unwrap(), expected);
-        assert_eq!(
-            refused("333333333.33333329"),
-            JsonError::NumberTooPrecise { at: 0 }
-        );
+        assert_eq!(refused("333333333.33333329"), JsonError::NumberTooPrecise { at: 0 });
     }
 
     #[test]
@@ -523,10 +450,7 @@ mod tests {
             "Hebrew Letter Dalet With Dagesh",
         ];
         let output = canonical(input).unwrap();
-        let places: Vec<usize> = value
-            .iter()
-            .map(|value| output.find(value).unwrap())
-            .collect();
+        let places: Vec<usize> = value.iter().map(|value| output.find(value).unwrap()).collect();
         assert!(places.is_sorted(), "{output}");
     }
 
@@ -567,12 +491,8 @@ mod tests {
         // Where the shortest spelling is ambiguous, it is at a power of two: the writers have to agree on it.
         for exponent in -1074..=1023 {
             let value = 2.0_f64.powi(exponent);
-            let written =
-                canonicalize_value(&value).unwrap_or_else(|error| panic!("2^{exponent}: {error}"));
-            assert_eq!(
-                String::from_utf8(written).unwrap().parse::<f64>().unwrap(),
-                value
-            );
+            let written = canonicalize_value(&value).unwrap_or_else(|error| panic!("2^{exponent}: {error}"));
+            assert_eq!(String::from_utf8(written).unwrap().parse::<f64>().unwrap(), value);
         }
     }
 
@@ -590,26 +510,14 @@ mod tests {
     fn integer_up_to_two_to_the_53_passes_and_beyond_is_refused() {
         assert_eq!(canonical("9007199254740992").unwrap(), "9007199254740992");
         assert_eq!(canonical("-9007199254740992").unwrap(), "-9007199254740992");
-        assert_eq!(
-            refused("9007199254740993"),
-            JsonError::NumberTooPrecise { at: 0 }
-        );
-        assert_eq!(
-            refused("[-9007199254740994]"),
-            JsonError::IntegerTooLarge { at: 1 }
-        );
-        assert_eq!(
-            refused("18014398509481984"),
-            JsonError::IntegerTooLarge { at: 0 }
-        );
+        assert_eq!(refused("9007199254740993"), JsonError::NumberTooPrecise { at: 0 });
+        assert_eq!(refused("[-9007199254740994]"), JsonError::IntegerTooLarge { at: 1 });
+        assert_eq!(refused("18014398509481984"), JsonError::IntegerTooLarge { at: 0 });
         let endless = "9".repeat(400);
         assert_eq!(refused(&endless), JsonError::IntegerTooLarge { at: 0 });
         assert!(canonicalize_value(&u64::MAX).is_err());
         assert!(canonicalize_value(&i128::MIN).is_err());
-        assert!(
-            canonicalize_value(&HashMap::from([(9_007_199_254_740_993_u64, 1)])).is_ok(),
-            "a name is a string"
-        );
+        assert!(canonicalize_value(&HashMap::from([(9_007_199_254_740_993_u64, 1)])).is_ok(), "a name is a string");
     }
 
     #[test]
@@ -628,41 +536,21 @@ mod tests {
             "1e-99999999999999999999",
             "2.5e-324",
         ] {
-            assert_eq!(
-                refused(text),
-                JsonError::NumberTooPrecise { at: 0 },
-                "{text}"
-            );
+            assert_eq!(refused(text), JsonError::NumberTooPrecise { at: 0 }, "{text}");
         }
     }
 
     #[test]
     fn duplicate_names_are_refused_at_any_depth_and_however_they_are_escaped() {
-        assert_eq!(
-            refused(r#"{"a":1,"a":1}"#),
-            JsonError::DuplicateName { at: 7 }
-        );
-        assert_eq!(
-            refused(r#"[[{"b":{"a":1,"\u0061":2}}]]"#),
-            JsonError::DuplicateName { at: 14 }
-        );
+        assert_eq!(refused(r#"{"a":1,"a":1}"#), JsonError::DuplicateName { at: 7 });
+        assert_eq!(refused(r#"[[{"b":{"a":1,"\u0061":2}}]]"#), JsonError::DuplicateName { at: 14 });
         assert!(canonical(r#"{"a":{"a":1},"b":{"a":1}}"#).is_ok());
     }
 
     #[test]
     fn malformed_strings_are_refused() {
-        for text in [
-            r#""\ud800""#,
-            r#""\udc00\ud800""#,
-            r#""\x""#,
-            "\"a\nb\"",
-            r#""\u12""#,
-        ] {
-            assert_eq!(
-                refused(text),
-                JsonError::MalformedString { at: 0 },
-                "{text}"
-            );
+        for text in [r#""\ud800""#, r#""\udc00\ud800""#, r#""\x""#, "\"a\nb\"", r#""\u12""#] {
+            assert_eq!(refused(text), JsonError::MalformedString { at: 0 }, "{text}");
         }
         assert!(matches!(refused(r#""a"#), JsonError::Syntax { .. }));
         assert!(matches!(refused(r#""a\"#), JsonError::Syntax { .. }));
@@ -733,20 +621,12 @@ mod tests {
             Pair(f32, f32),
             One(Option<f64>),
         }
-        for price in [
-            Price::Exact { amount: f64::NAN },
-            Price::Pair(0.0, f32::NEG_INFINITY),
-            Price::One(Some(f64::INFINITY)),
-        ] {
-            assert_eq!(
-                canonicalize_value(&HashMap::from([("price", vec![price])])),
-                Err(JsonError::NotFinite)
-            );
+        for price in
+            [Price::Exact { amount: f64::NAN }, Price::Pair(0.0, f32::NEG_INFINITY), Price::One(Some(f64::INFINITY))]
+        {
+            assert_eq!(canonicalize_value(&HashMap::from([("price", vec![price])])), Err(JsonError::NotFinite));
         }
-        assert_eq!(
-            canonicalize_value(&Price::One(None)).unwrap(),
-            br#"{"One":null}"#
-        );
+        assert_eq!(canonicalize_value(&Price::One(None)).unwrap(), br#"{"One":null}"#);
     }
 
     #[test]
@@ -757,24 +637,14 @@ mod tests {
             amount: f64,
             parts: Vec<u32>,
         }
-        let charge = Charge {
-            recipient: "Zoë",
-            amount: 12.0,
-            parts: vec![1, 2],
-        };
+        let charge = Charge { recipient: "Zoë", amount: 12.0, parts: vec![1, 2] };
         let text = r#"{"amount":12.0,"parts":[1,2],"recipient":"Zo\u00eb"}"#;
-        assert_eq!(
-            canonicalize_value(&charge).unwrap(),
-            canonicalize(text.as_bytes()).unwrap()
-        );
+        assert_eq!(canonicalize_value(&charge).unwrap(), canonicalize(text.as_bytes()).unwrap());
     }
 
     #[test]
     fn names_that_serde_json_uses_privately_mean_nothing_here() {
-        for name in [
-            "$serde_json::private::Number",
-            "$serde_json::private::RawValue",
-        ] {
+        for name in ["$serde_json::private::Number", "$serde_json::private::RawValue"] {
             let text = format!(r#"{{"{name}":"12"}}"#);
             assert_eq!(canonical(&text).unwrap(), text);
         }
@@ -785,9 +655,7 @@ mod tests {
             Just(Value::Null),
             any::<bool>().prop_map(Value::from),
             (-9_007_199_254_740_992_i64..=9_007_199_254_740_992).prop_map(Value::from),
-            any::<f64>()
-                .prop_filter("finite", |value| value.is_finite())
-                .prop_map(Value::from),
+            any::<f64>().prop_filter("finite", |value| value.is_finite()).prop_map(Value::from),
             any::<String>().prop_map(Value::from),
         ];
         leaf.prop_recursive(4, 40, 6, |inner| {

@@ -66,39 +66,20 @@ pub(crate) enum Phase {
 /// How the holder says an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Settlement {
-    Succeeded {
-        response: Response,
-        reference: Option<ExternalReference>,
-    },
-    FailedTerminal {
-        failure: FailureReport,
-        reference: Option<ExternalReference>,
-    },
-    FailedRetryable {
-        failure: FailureReport,
-        retry: Retry,
-    },
-    GaveUp {
-        failure: FailureReport,
-        reference: Option<ExternalReference>,
-    },
+    Succeeded { response: Response, reference: Option<ExternalReference> },
+    FailedTerminal { failure: FailureReport, reference: Option<ExternalReference> },
+    FailedRetryable { failure: FailureReport, retry: Retry },
+    GaveUp { failure: FailureReport, reference: Option<ExternalReference> },
     Released,
 }
 
 /// What is now known of an unknown outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    Happened {
-        response: Response,
-        reference: Option<ExternalReference>,
-    },
-    FailedForGood {
-        failure: FailureReport,
-    },
+    Happened { response: Response, reference: Option<ExternalReference> },
+    FailedForGood { failure: FailureReport },
     DidNotHappen,
-    StillUnknown {
-        probe_at: Timestamp,
-    },
+    StillUnknown { probe_at: Timestamp },
 }
 
 impl Verdict {

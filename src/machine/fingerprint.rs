@@ -82,14 +82,7 @@ use FingerprintAlgorithm as Algorithm;
 
 impl Algorithm {
     /// Every algorithm, each at the place of its stored id. Append only: the ids are in every file ever written.
-    const BY_ID: [Self; 6] = [
-        Self::Unchecked,
-        Self::Bytes,
-        Self::Parts,
-        Self::Json,
-        Self::Digest128,
-        Self::Digest256,
-    ];
+    const BY_ID: [Self; 6] = [Self::Unchecked, Self::Bytes, Self::Parts, Self::Json, Self::Digest128, Self::Digest256];
 
     fn id(self) -> u8 {
         match self {
@@ -133,11 +126,7 @@ impl Fingerprint {
     /// ```
     #[must_use]
     pub fn of_bytes(payload: &[u8]) -> Self {
-        Self::new(
-            Algorithm::Bytes,
-            payload.len() as u64,
-            &xxh3_128(payload).to_be_bytes(),
-        )
+        Self::new(Algorithm::Bytes, payload.len() as u64, &xxh3_128(payload).to_be_bytes())
     }
 
     /// Fingerprints the named parts of a payload that count, and nothing else.
@@ -169,24 +158,15 @@ impl Fingerprint {
         let mut by_name = BTreeMap::new();
         for &(name, value) in parts {
             if by_name.insert(name, value).is_some() {
-                return Err(FingerprintError::DuplicatePart {
-                    name: name.to_owned(),
-                });
+                return Err(FingerprintError::DuplicatePart { name: name.to_owned() });
             }
         }
         if by_name.is_empty() {
             return Err(FingerprintError::NoParts);
         }
-        let mut framed = Framed {
-            hasher: Xxh3::new(),
-            len: 0,
-        };
+        let mut framed = Framed { hasher: Xxh3::new(), len: 0 };
         frame(&by_name, &mut |bytes| framed.update(bytes));
-        Ok(Self::new(
-            Algorithm::Parts,
-            framed.len,
-            &framed.hasher.digest128().to_be_bytes(),
-        ))
+        Ok(Self::new(Algorithm::Parts, framed.len, &framed.hasher.digest128().to_be_bytes()))
     }
 
     /// Fingerprints a JSON text by what it says, not by how it is written: member order, white space, escapes and
@@ -251,11 +231,7 @@ impl Fingerprint {
 
     #[cfg(feature = "json")]
     fn of_canonical_json(canonical: &[u8]) -> Self {
-        Self::new(
-            Algorithm::Json,
-            canonical.len() as u64,
-            &xxh3_128(canonical).to_be_bytes(),
-        )
+        Self::new(Algorithm::Json, canonical.len() as u64, &xxh3_128(canonical).to_be_bytes())
     }
 
     /// Takes a digest of 128 bits that the caller made, over whatever the caller decided to be the payload.
@@ -342,59 +318,33 @@ impl Fingerprint {
 
     /// Decides whether a repeat brought the payload that is on record.
     pub(crate) fn compare(&self, stored: &Fingerprint) -> Comparison {
-        if self == stored {
-            Comparison::Same
-        } else {
-            Comparison::Differs
-        }
+        if self == stored { Comparison::Same } else { Comparison::Differs }
     }
 
     /// The three parts that are stored: algorithm id, payload length, digest.
     pub(crate) fn to_stored(&self) -> (u8, u64, &[u8]) {
-        (
-            self.algorithm.id(),
-            self.payload_len,
-            &self.digest[..self.algorithm.digest_len()],
-        )
+        (self.algorithm.id(), self.payload_len, &self.digest[..self.algorithm.digest_len()])
     }
 
     /// Puts a fingerprint together from its stored parts, or says why they cannot be one.
-    pub(crate) fn from_stored(
-        algorithm_id: u8,
-        payload_len: u64,
-        digest: &[u8],
-    ) -> Result<Self, StoredError> {
+    pub(crate) fn from_stored(algorithm_id: u8, payload_len: u64, digest: &[u8]) -> Result<Self, StoredError> {
         let Some(&algorithm) = Algorithm::BY_ID.get(usize::from(algorithm_id)) else {
             return Err(StoredError::UnknownAlgorithm { id: algorithm_id });
         };
         if digest.len() != algorithm.digest_len() {
-            return Err(StoredError::DigestLength {
-                algorithm,
-                found: digest.len(),
-            });
+            return Err(StoredError::DigestLength { algorithm, found: digest.len() });
         }
         if payload_len != 0 && !algorithm.sees_payload() {
-            return Err(StoredError::UnseenPayload {
-                algorithm,
-                payload_len,
-            });
+            return Err(StoredError::UnseenPayload { algorithm, payload_len });
         }
         Ok(Self::new(algorithm, payload_len, digest))
     }
 
     fn new(algorithm: Algorithm, payload_len: u64, digest: &[u8]) -> Self {
-        assert_eq!(
-            digest.len(),
-            algorithm.digest_len(),
-            "every caller passes the digest of its algorithm"
-        );
+        assert_eq!(digest.len(), algorithm.digest_len(), "every caller passes the digest of its algorithm");
         let mut padded = [0; DIGEST_LEN_MAX];
         padded[..digest.len()].copy_from_slice(digest);
-        Self {
-            algorithm,
-            payload_len,
-            digest: padded,
-        }
+        Self { algorithm, payload_len, digest: padded }
     }
 }
 
@@ -443,9 +393,7 @@ impl Framed {
 /// Why a payload has no fingerprint.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 enum FingerprintError {
-    #[error(
-        "found no parts, expected at least one: use `Fingerprint::unchecked` to compare nothing"
-    )]
+    #[error("found no parts, expected at least one: use `Fingerprint::unchecked` to compare nothing")]
     NoParts,
     #[error("found the part {name:?} twice, expected each name once")]
     DuplicatePart { name: String },
@@ -466,15 +414,9 @@ pub(crate) enum StoredError {
     #[error("found fingerprint algorithm {id}, which this build does not know: use a newer one")]
     UnknownAlgorithm { id: u8 },
     #[error("found {found} bytes of digest, expected {} for {algorithm:?}", algorithm.digest_len())]
-    DigestLength {
-        algorithm: FingerprintAlgorithm,
-        found: usize,
-    },
+    DigestLength { algorithm: FingerprintAlgorithm, found: usize },
     #[error("found a payload length of {payload_len}, expected none for {algorithm:?}")]
-    UnseenPayload {
-        algorithm: FingerprintAlgorithm,
-        payload_len: u64,
-    },
+    UnseenPayload { algorithm: FingerprintAlgorithm, payload_len: u64 },
 }
 
 #[cfg(test)]
@@ -484,12 +426,7 @@ mod tests {
     use super::*;
 
     fn digest_hex(fingerprint: &Fingerprint) -> String {
-        fingerprint
-            .to_stored()
-            .2
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect()
+        fingerprint.to_stored().2.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     fn every_kind() -> Vec<Fingerprint> {
@@ -509,19 +446,10 @@ mod tests {
     #[test]
     fn digest_of_bytes_is_the_published_xxh3_128() {
         // The two values of the empty and of the short input come from the reference implementation, `xxhsum -H2`.
-        assert_eq!(
-            digest_hex(&Fingerprint::of_bytes(b"")),
-            "99aa06d3014798d86001c324468d497f"
-        );
-        assert_eq!(
-            digest_hex(&Fingerprint::of_bytes(b"a")),
-            "a96faf705af16834e6c632b61e964e1f"
-        );
+        assert_eq!(digest_hex(&Fingerprint::of_bytes(b"")), "99aa06d3014798d86001c324468d497f");
+        assert_eq!(digest_hex(&Fingerprint::of_bytes(b"a")), "a96faf705af16834e6c632b61e964e1f");
         let long: Vec<u8> = (0..10_000_u32).map(|index| index as u8).collect();
-        assert_eq!(
-            digest_hex(&Fingerprint::of_bytes(&long)),
-            "ddd880951f8af0043eee77440c4c3d08"
-        );
+        assert_eq!(digest_hex(&Fingerprint::of_bytes(&long)), "ddd880951f8af0043eee77440c4c3d08");
     }
 
     #[test]
@@ -537,10 +465,7 @@ mod tests {
     fn digest_of_json_is_that_of_its_canonical_text() {
         let json = Fingerprint::of_json(br#" { "b" : 1.0, "a" : "\u0041" } "#).unwrap();
         assert_eq!(json.to_stored().0, 3);
-        assert_eq!(
-            digest_hex(&json),
-            digest_hex(&Fingerprint::of_bytes(br#"{"a":"A","b":1}"#))
-        );
+        assert_eq!(digest_hex(&json), digest_hex(&Fingerprint::of_bytes(br#"{"a":"A","b":1}"#)));
         assert_eq!(digest_hex(&json), "bfb3c1065f6497175ecd10cde5a5bfdc");
     }
 
@@ -548,10 +473,7 @@ mod tests {
     fn every_kind_survives_the_way_through_its_stored_parts() {
         for fingerprint in every_kind() {
             let (id, payload_len, digest) = fingerprint.to_stored();
-            assert_eq!(
-                Fingerprint::from_stored(id, payload_len, digest),
-                Ok(fingerprint.clone())
-            );
+            assert_eq!(Fingerprint::from_stored(id, payload_len, digest), Ok(fingerprint.clone()));
         }
     }
 
@@ -565,11 +487,7 @@ mod tests {
     fn every_kind_is_the_same_as_itself_and_differs_from_every_other() {
         for (place, one) in every_kind().iter().enumerate() {
             for (other_place, other) in every_kind().iter().enumerate() {
-                let expected = if place == other_place {
-                    Comparison::Same
-                } else {
-                    Comparison::Differs
-                };
+                let expected = if place == other_place { Comparison::Same } else { Comparison::Differs };
                 assert_eq!(one.compare(other), expected, "{one:?} against {other:?}");
             }
         }
@@ -592,10 +510,7 @@ mod tests {
     #[test]
     fn stored_parts_this_build_does_not_know_are_an_error() {
         for id in 6..=u8::MAX {
-            assert_eq!(
-                Fingerprint::from_stored(id, 0, &[0; 16]),
-                Err(StoredError::UnknownAlgorithm { id })
-            );
+            assert_eq!(Fingerprint::from_stored(id, 0, &[0; 16]), Err(StoredError::UnknownAlgorithm { id }));
         }
     }
 
@@ -604,32 +519,17 @@ mod tests {
         for algorithm in Algorithm::BY_ID {
             for len in (0..=40).filter(|&len| len != algorithm.digest_len()) {
                 let found = Fingerprint::from_stored(algorithm.id(), 0, &vec![0; len]);
-                assert_eq!(
-                    found,
-                    Err(StoredError::DigestLength {
-                        algorithm,
-                        found: len
-                    })
-                );
+                assert_eq!(found, Err(StoredError::DigestLength { algorithm, found: len }));
             }
         }
-        assert!(matches!(
-            Fingerprint::from_stored(4, 1, &[0; 16]),
-            Err(StoredError::UnseenPayload { .. })
-        ));
+        assert!(matches!(Fingerprint::from_stored(4, 1, &[0; 16]), Err(StoredError::UnseenPayload { .. })));
     }
 
     #[test]
     fn parts_count_in_any_order_and_with_their_borders() {
         let of = |parts: &[(&str, &[u8])]| Fingerprint::try_of_parts(parts).unwrap();
-        assert_eq!(
-            of(&[("a", b"1"), ("b", b"2")]),
-            of(&[("b", b"2"), ("a", b"1")])
-        );
-        assert_ne!(
-            of(&[("a", b"1"), ("b", b"2")]),
-            of(&[("a", b"2"), ("b", b"1")])
-        );
+        assert_eq!(of(&[("a", b"1"), ("b", b"2")]), of(&[("b", b"2"), ("a", b"1")]));
+        assert_ne!(of(&[("a", b"1"), ("b", b"2")]), of(&[("a", b"2"), ("b", b"1")]));
         assert_ne!(of(&[("ab", b"c")]), of(&[("a", b"bc")]));
         assert_ne!(of(&[("a", b"1")]), of(&[("a", b"1"), ("b", b"")]));
         assert_ne!(of(&[("", b"")]), of(&[("", b"\0")]));
@@ -637,33 +537,19 @@ mod tests {
 
     #[test]
     fn parts_that_compare_nothing_or_contradict_one_another_are_refused() {
-        assert_eq!(
-            Fingerprint::try_of_parts(&[]),
-            Err(FingerprintError::NoParts)
-        );
+        assert_eq!(Fingerprint::try_of_parts(&[]), Err(FingerprintError::NoParts));
         let twice = Fingerprint::try_of_parts(&[("a", b"1"), ("b", b"2"), ("a", b"1")]);
-        assert_eq!(
-            twice,
-            Err(FingerprintError::DuplicatePart {
-                name: "a".to_owned()
-            })
-        );
+        assert_eq!(twice, Err(FingerprintError::DuplicatePart { name: "a".to_owned() }));
     }
 
     #[test]
     fn debug_shows_the_kind_and_the_length_but_no_digest() {
         let shown = format!("{:?}", Fingerprint::of_bytes(b"1234"));
-        assert_eq!(
-            shown,
-            "Fingerprint { algorithm: Bytes, payload_len: Some(4), .. }"
-        );
+        assert_eq!(shown, "Fingerprint { algorithm: Bytes, payload_len: Some(4), .. }");
     }
 
     fn framed(parts: &BTreeMap<String, Vec<u8>>) -> Vec<u8> {
-        let parts = parts
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_slice()))
-            .collect();
+        let parts = parts.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
         let mut bytes = Vec::new();
         frame(&parts, &mut |field| bytes.extend_from_slice(field));
         bytes
@@ -672,10 +558,7 @@ mod tests {
     /// The inverse of `frame`: that it exists is what makes the framing injective.
     fn unframed(mut bytes: &[u8]) -> BTreeMap<String, Vec<u8>> {
         fn number(bytes: &mut &[u8]) -> usize {
-            usize::try_from(u64::from_le_bytes(
-                *bytes.split_off(..8).unwrap().first_chunk().unwrap(),
-            ))
-            .unwrap()
+            usize::try_from(u64::from_le_bytes(*bytes.split_off(..8).unwrap().first_chunk().unwrap())).unwrap()
         }
         let mut parts = BTreeMap::new();
         for _ in 0..number(&mut bytes) {

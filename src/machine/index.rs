@@ -37,28 +37,17 @@ impl Shelf {
 impl Record {
     pub(crate) fn side_row(&self) -> SideRow {
         let unsettled = |due, incarnation, since| {
-            SideRow::Unsettled(UnsettledRow {
-                status: self.status(),
-                due,
-                incarnation,
-                since,
-            })
+            SideRow::Unsettled(UnsettledRow { status: self.status(), due, incarnation, since })
         };
         match &self.state {
             State::Reserved(held) | State::Executing(held) => {
                 let lease = &held.lease;
                 unsettled(lease.until, lease.holder.incarnation, lease.granted_at)
             }
-            State::FailedRetryable(retryable) => {
-                unsettled(retryable.retry_at, 0, retryable.retry_at)
-            }
+            State::FailedRetryable(retryable) => unsettled(retryable.retry_at, 0, retryable.retry_at),
             State::Unknown(unresolved) => unsettled(unresolved.probe_at, 0, unresolved.since),
-            State::Succeeded { terms, .. } => {
-                SideRow::Retention(Shelf::Succeeded, terms.expires_at)
-            }
-            State::FailedTerminal { terms, .. } => {
-                SideRow::Retention(Shelf::FailedTerminal, terms.expires_at)
-            }
+            State::Succeeded { terms, .. } => SideRow::Retention(Shelf::Succeeded, terms.expires_at),
+            State::FailedTerminal { terms, .. } => SideRow::Retention(Shelf::FailedTerminal, terms.expires_at),
             State::Tombstone { terms, .. } => SideRow::Retention(Shelf::Tombstone, terms.purge_at),
         }
     }

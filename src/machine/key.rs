@@ -44,11 +44,7 @@ impl OperationKey {
     /// use dupeproof::OperationKey;
     /// assert!(OperationKey::new("acme", "charge", "a\nb").is_err());
     /// ```
-    pub fn new(
-        tenant: impl AsRef<str>,
-        operation: impl AsRef<str>,
-        key: impl AsRef<str>,
-    ) -> Result<Self> {
+    pub fn new(tenant: impl AsRef<str>, operation: impl AsRef<str>, key: impl AsRef<str>) -> Result<Self> {
         Ok(Self {
             tenant: part("tenant", tenant.as_ref(), NAME_BYTES_MAX)?,
             operation: part("operation", operation.as_ref(), NAME_BYTES_MAX)?,
@@ -75,32 +71,20 @@ impl OperationKey {
 /// Shows names, but only the length of the key: keys may hold personal data, and `Debug` ends up in logs.
 impl fmt::Debug for OperationKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "OperationKey({}, {}, <{} bytes>)",
-            self.tenant,
-            self.operation,
-            self.key.len()
-        )
+        write!(f, "OperationKey({}, {}, <{} bytes>)", self.tenant, self.operation, self.key.len())
     }
 }
 
 pub(crate) fn part(name: &str, value: &str, bytes_max: usize) -> Result<Box<str>> {
     if value.is_empty() {
-        return Err(Error::invalid_input(format!(
-            "{name} is empty: 1 to {bytes_max} bytes expected"
-        )));
+        return Err(Error::invalid_input(format!("{name} is empty: 1 to {bytes_max} bytes expected")));
     }
     if value.len() > bytes_max {
         let found = value.len();
-        return Err(Error::invalid_input(format!(
-            "{name} has {found} bytes: 1 to {bytes_max} expected"
-        )));
+        return Err(Error::invalid_input(format!("{name} has {found} bytes: 1 to {bytes_max} expected")));
     }
     if let Some(at) = value.chars().position(char::is_control) {
-        return Err(Error::invalid_input(format!(
-            "{name} has a control character at position {at}"
-        )));
+        return Err(Error::invalid_input(format!("{name} has a control character at position {at}")));
     }
     Ok(value.into())
 }
@@ -119,8 +103,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 4] =
-        [Self::Operation, Self::Step, Self::Compensation, Self::Inbox];
+    pub(crate) const ALL: [Self; 4] = [Self::Operation, Self::Step, Self::Compensation, Self::Inbox];
 
     pub(crate) const fn code(self) -> u8 {
         self as u8
@@ -142,27 +125,13 @@ pub(crate) struct Identity {
 
 impl Identity {
     pub(crate) fn operation(key: OperationKey) -> Self {
-        Self {
-            kind: Kind::Operation,
-            key,
-            step: "".into(),
-        }
+        Self { kind: Kind::Operation, key, step: "".into() }
     }
 
     /// Rebuilds an identity from stored parts, checking what [`OperationKey::new`] checks.
-    pub(crate) fn from_parts(
-        kind: Kind,
-        tenant: &str,
-        operation: &str,
-        key: &str,
-        step: &str,
-    ) -> Result<Self> {
+    pub(crate) fn from_parts(kind: Kind, tenant: &str, operation: &str, key: &str, step: &str) -> Result<Self> {
         let key = OperationKey::new(tenant, operation, key)?;
-        let step = if step.is_empty() {
-            "".into()
-        } else {
-            part("step", step, NAME_BYTES_MAX)?
-        };
+        let step = if step.is_empty() { "".into() } else { part("step", step, NAME_BYTES_MAX)? };
         Ok(Self { kind, key, step })
     }
 
@@ -176,12 +145,7 @@ impl Identity {
         let mut hash = Sha256::new();
         hash.update(b"dupeproof downstream key 1");
         hash.update([self.kind.code()]);
-        for part in [
-            self.key.tenant(),
-            self.key.operation(),
-            self.key.key(),
-            &self.step,
-        ] {
+        for part in [self.key.tenant(), self.key.operation(), self.key.key(), &self.step] {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part.as_bytes());
         }
@@ -192,14 +156,7 @@ impl Identity {
         bytes[6] = (bytes[6] & 0x0f) | 0x80;
         bytes[8] = (bytes[8] & 0x3f) | 0x80;
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!(
-            "{}-{}-{}-{}-{}",
-            &hex[..8],
-            &hex[8..12],
-            &hex[12..16],
-            &hex[16..20],
-            &hex[20..]
-        )
+        format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
     }
 }
 
@@ -233,10 +190,7 @@ mod tests {
         let one = identity("a", "b/c", "d").downstream_key(0);
         assert_ne!(one, identity("a/b", "c", "d").downstream_key(0));
         assert_ne!(one, identity("a", "b/c", "d").downstream_key(1));
-        let step = Identity {
-            kind: Kind::Step,
-            ..identity("a", "b/c", "d")
-        };
+        let step = Identity { kind: Kind::Step, ..identity("a", "b/c", "d") };
         assert_ne!(one, step.downstream_key(0));
     }
 

@@ -1,9 +1,7 @@
 //! Leases: how long a claim is good for, what a lapsed one means, and when an effect may be sent again.
 
 use super::policy::Policy;
-use super::record::{
-    FirstStart, Head, Held, Holder, Lease, Record, RetryCause, Retryable, State, TerminalCause,
-};
+use super::record::{FirstStart, Head, Held, Holder, Lease, Record, RetryCause, Retryable, State, TerminalCause};
 use super::record::{UnknownCause, Unresolved, Work};
 use super::response::FailureReport;
 use super::retention::terms;
@@ -12,20 +10,12 @@ use super::time::{Span, Timestamp};
 impl Lease {
     pub(crate) fn granted(policy: &Policy, holder: Holder, now: Timestamp) -> Self {
         let ends_by = now.plus(policy.max_execution);
-        Self {
-            holder,
-            granted_at: now,
-            until: now.plus(policy.lease).min(ends_by),
-            ends_by,
-        }
+        Self { holder, granted_at: now, until: now.plus(policy.lease).min(ends_by), ends_by }
     }
 
     /// The lease renewed at `now`. Never shorter than before, never beyond `max_execution`.
     pub(crate) fn renewed(self, policy: &Policy, now: Timestamp) -> Self {
-        Self {
-            until: now.plus(policy.lease).min(self.ends_by).max(self.until),
-            ..self
-        }
+        Self { until: now.plus(policy.lease).min(self.ends_by).max(self.until), ..self }
     }
 
     pub(crate) fn has_lapsed(&self, now: Timestamp) -> bool {
@@ -37,15 +27,10 @@ impl Lease {
 /// the last permitted attempt, the failure is final; else a crash loop would run for ever.
 pub(crate) fn released(head: Head, held: Held, cause: RetryCause, at: Timestamp) -> Record {
     if head.attempt >= held.work.policy.attempts_max && cause != RetryCause::Released {
-        let failure =
-            FailureReport::new("every permitted attempt ended before its effect was started");
+        let failure = FailureReport::new("every permitted attempt ended before its effect was started");
         return exhausted(head, &held.work, failure, at);
     }
-    head.with(State::FailedRetryable(Retryable {
-        work: held.work,
-        cause,
-        retry_at: at,
-    }))
+    head.with(State::FailedRetryable(Retryable { work: held.work, cause, retry_at: at }))
 }
 
 /// A holder is gone after its effect may have started: nobody knows, and nobody repeats it.
@@ -64,11 +49,7 @@ pub(crate) fn lost(head: Head, held: Held, cause: UnknownCause, since: Timestamp
 /// The last permitted attempt ended without the effect.
 pub(crate) fn exhausted(head: Head, work: &Work, failure: FailureReport, at: Timestamp) -> Record {
     let terms = terms(&work.policy, at);
-    head.with(State::FailedTerminal {
-        failure,
-        cause: TerminalCause::AttemptsExhausted,
-        terms,
-    })
+    head.with(State::FailedTerminal { failure, cause: TerminalCause::AttemptsExhausted, terms })
 }
 
 /// Whether an effect of unknown outcome may be sent again under the same downstream key (rule 11).
@@ -78,15 +59,8 @@ pub(crate) fn exhausted(head: Head, work: &Work, failure: FailureReport, at: Tim
 pub(crate) fn may_resend(work: &Work, asked: &Policy, now: Timestamp, wall: Timestamp) -> bool {
     // Both the attempt that may have happened and the caller must have declared it.
     let window = work.policy.resend_window.min(asked.resend_window);
-    let Some(FirstStart {
-        store: started,
-        wall: started_wall,
-    }) = work.first_start
-    else {
+    let Some(FirstStart { store: started, wall: started_wall }) = work.first_start else {
         return false;
     };
-    window > Span::ZERO
-        && wall >= started_wall
-        && wall.minus(started_wall) < window
-        && now.minus(started) < window
+    window > Span::ZERO && wall >= started_wall && wall.minus(started_wall) < window && now.minus(started) < window
 }

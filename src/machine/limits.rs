@@ -23,8 +23,7 @@ pub(crate) const RESPONSE_BYTES_DEFAULT: usize = 1024 * 1024;
 /// Highest response limit the options may ask for, in bytes: a value takes a power of two of pages in one commit.
 pub(crate) const RESPONSE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Largest row body that is decoded, in bytes: a response, a checkpoint and every other part at its bound, doubled.
-pub(crate) const ROW_BYTES_MAX: usize =
-    2 * (RESPONSE_BYTES_MAX + CHECKPOINT_BYTES_MAX + 128 * 1024);
+pub(crate) const ROW_BYTES_MAX: usize = 2 * (RESPONSE_BYTES_MAX + CHECKPOINT_BYTES_MAX + 128 * 1024);
 
 /// Shortest lease: below it, one slow sync would end leases of live owners.
 pub(crate) const LEASE_MIN: Span = Span::from_millis(50);

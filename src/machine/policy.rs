@@ -47,10 +47,7 @@ pub struct Retention {
 impl Default for Retention {
     /// Responses for 7 days, then tombstones for 90.
     fn default() -> Self {
-        Self {
-            response: limits::RESPONSE_RETENTION_DEFAULT,
-            tombstone: limits::TOMBSTONE_RETENTION_DEFAULT,
-        }
+        Self { response: limits::RESPONSE_RETENTION_DEFAULT, tombstone: limits::TOMBSTONE_RETENTION_DEFAULT }
     }
 }
 
@@ -65,10 +62,7 @@ impl Retention {
     /// # Ok::<(), dupeproof::Error>(())
     /// ```
     pub fn forever() -> Self {
-        Self {
-            response: Span::FOREVER,
-            tombstone: Span::FOREVER,
-        }
+        Self { response: Span::FOREVER, tombstone: Span::FOREVER }
     }
 
     /// Replays the response for `duration` after settlement: 1 second to 100 years. Too short, and late retries get
@@ -128,10 +122,7 @@ pub struct Backoff {
 impl Default for Backoff {
     /// From 1 second, doubling, to 15 minutes.
     fn default() -> Self {
-        Self {
-            base: limits::BACKOFF_BASE_DEFAULT,
-            cap: limits::BACKOFF_CAP_DEFAULT,
-        }
+        Self { base: limits::BACKOFF_BASE_DEFAULT, cap: limits::BACKOFF_CAP_DEFAULT }
     }
 }
 
@@ -139,29 +130,19 @@ impl Backoff {
     /// Starts at `base` and doubles up to `cap`; each delay is cut at random by up to a half, so that callers that
     /// failed together do not come back together.
     pub fn exponential(base: Duration, cap: Duration) -> Self {
-        Self {
-            base: Span::from_duration(base),
-            cap: Span::from_duration(cap),
-        }
+        Self { base: Span::from_duration(base), cap: Span::from_duration(cap) }
     }
 
     /// No delay at all.
     pub fn none() -> Self {
-        Self {
-            base: Span::ZERO,
-            cap: Span::ZERO,
-        }
+        Self { base: Span::ZERO, cap: Span::ZERO }
     }
 
     /// The delay after the given attempt. The jitter comes from a hash of `seed` and the attempt, so that the machine
     /// stays without randomness and a replayed decision is the same decision.
     pub(crate) fn delay(self, attempt: u32, seed: u64) -> Span {
         let doublings = attempt.saturating_sub(1).min(63);
-        let full = self
-            .base
-            .as_millis()
-            .saturating_mul(1 << doublings)
-            .min(self.cap.as_millis());
+        let full = self.base.as_millis().saturating_mul(1 << doublings).min(self.cap.as_millis());
         let half = full / 2;
         let mut bytes = [0; 12];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
@@ -206,18 +187,12 @@ impl Retry {
     /// Once `delay` has passed (at most 366 days; longer ones count as that).
     pub fn after(delay: Duration) -> Self {
         let delay = RetryDelay::Exactly(Span::from_duration(delay).min(limits::DELAY_MAX));
-        Self {
-            delay,
-            downstream: DownstreamKey::Keep,
-        }
+        Self { delay, downstream: DownstreamKey::Keep }
     }
 
     /// As the operation's [`Backoff`] says.
     pub fn backoff() -> Self {
-        Self {
-            delay: RetryDelay::Backoff,
-            downstream: DownstreamKey::Keep,
-        }
+        Self { delay: RetryDelay::Backoff, downstream: DownstreamKey::Keep }
     }
 
     /// Gives the next attempt a new downstream key, for a provider that remembers *failures* under a key. Only sound
@@ -260,40 +235,14 @@ impl Policy {
     /// Refuses durations and limits that cannot be meant, before anything is written.
     pub(crate) fn check(&self) -> Result<()> {
         within("lease", self.lease, limits::LEASE_MIN, limits::LEASE_MAX)?;
-        within(
-            "max_execution",
-            self.max_execution,
-            self.lease,
-            limits::MAX_EXECUTION_MAX,
-        )?;
-        retained(
-            "response retention",
-            self.retention.response,
-            limits::RESPONSE_RETENTION_MIN,
-        )?;
+        within("max_execution", self.max_execution, self.lease, limits::MAX_EXECUTION_MAX)?;
+        retained("response retention", self.retention.response, limits::RESPONSE_RETENTION_MIN)?;
         retained("tombstone retention", self.retention.tombstone, Span::ZERO)?;
-        within(
-            "backoff base",
-            self.backoff.base,
-            Span::ZERO,
-            limits::DELAY_MAX,
-        )?;
-        within(
-            "backoff cap",
-            self.backoff.cap,
-            self.backoff.base,
-            limits::DELAY_MAX,
-        )?;
-        within(
-            "dedupe window of the remote side",
-            self.resend_window,
-            Span::ZERO,
-            limits::DELAY_MAX,
-        )?;
+        within("backoff base", self.backoff.base, Span::ZERO, limits::DELAY_MAX)?;
+        within("backoff cap", self.backoff.cap, self.backoff.base, limits::DELAY_MAX)?;
+        within("dedupe window of the remote side", self.resend_window, Span::ZERO, limits::DELAY_MAX)?;
         if self.attempts_max == 0 {
-            return Err(Error::invalid_input(
-                "attempt limit is 0: at least 1 expected",
-            ));
+            return Err(Error::invalid_input("attempt limit is 0: at least 1 expected"));
         }
         Ok(())
     }
@@ -302,19 +251,13 @@ impl Policy {
 fn within(name: &str, found: Span, least: Span, most: Span) -> Result<()> {
     if found < least || found > most {
         let (found, least, most) = (found.as_duration(), least.as_duration(), most.as_duration());
-        return Err(Error::invalid_input(format!(
-            "{name} is {found:?}: {least:?} to {most:?} expected"
-        )));
+        return Err(Error::invalid_input(format!("{name} is {found:?}: {least:?} to {most:?} expected")));
     }
     Ok(())
 }
 
 fn retained(name: &str, found: Span, least: Span) -> Result<()> {
-    if found == Span::FOREVER {
-        Ok(())
-    } else {
-        within(name, found, least, limits::RETENTION_MAX)
-    }
+    if found == Span::FOREVER { Ok(()) } else { within(name, found, least, limits::RETENTION_MAX) }
 }
 
 #[cfg(test)]
@@ -325,14 +268,9 @@ mod tests {
     fn backoff_doubles_to_the_cap_and_never_exceeds_it() {
         let backoff = Backoff::exponential(Duration::from_secs(1), Duration::from_secs(60));
         for attempt in 1..200 {
-            let full = 1000_u64
-                .saturating_mul(1 << (attempt - 1).min(40))
-                .min(60_000);
+            let full = 1000_u64.saturating_mul(1 << (attempt - 1).min(40)).min(60_000);
             let delay = backoff.delay(attempt, 9).as_millis();
-            assert!(
-                full / 2 <= delay && delay <= full,
-                "attempt {attempt}: {delay}"
-            );
+            assert!(full / 2 <= delay && delay <= full, "attempt {attempt}: {delay}");
         }
         assert_eq!(Backoff::none().delay(7, 1), Span::ZERO);
     }
@@ -349,56 +287,19 @@ mod tests {
         assert!(good.check().is_ok());
         let day = Duration::from_secs(86_400);
         for bad in [
-            Policy {
-                lease: Span::ZERO,
-                ..good
-            },
-            Policy {
-                lease: Span::FOREVER,
-                ..good
-            },
-            Policy {
-                max_execution: Span::from_millis(60),
-                ..good
-            },
-            Policy {
-                max_execution: Span::FOREVER,
-                ..good
-            },
-            Policy {
-                retention: Retention::default().with_response(Duration::ZERO),
-                ..good
-            },
-            Policy {
-                retention: Retention::default().with_response(50_000 * day),
-                ..good
-            },
-            Policy {
-                retention: Retention::default().with_tombstone(50_000 * day),
-                ..good
-            },
-            Policy {
-                attempts_max: 0,
-                ..good
-            },
-            Policy {
-                backoff: Backoff::exponential(2 * day, day),
-                ..good
-            },
-            Policy {
-                resend_window: Span::FOREVER,
-                ..good
-            },
+            Policy { lease: Span::ZERO, ..good },
+            Policy { lease: Span::FOREVER, ..good },
+            Policy { max_execution: Span::from_millis(60), ..good },
+            Policy { max_execution: Span::FOREVER, ..good },
+            Policy { retention: Retention::default().with_response(Duration::ZERO), ..good },
+            Policy { retention: Retention::default().with_response(50_000 * day), ..good },
+            Policy { retention: Retention::default().with_tombstone(50_000 * day), ..good },
+            Policy { attempts_max: 0, ..good },
+            Policy { backoff: Backoff::exponential(2 * day, day), ..good },
+            Policy { resend_window: Span::FOREVER, ..good },
         ] {
             assert!(bad.check().is_err(), "{bad:?}");
         }
-        assert!(
-            Policy {
-                retention: Retention::forever(),
-                ..good
-            }
-            .check()
-            .is_ok()
-        );
+        assert!(Policy { retention: Retention::forever(), ..good }.check().is_ok());
     }
 }

@@ -57,19 +57,9 @@ pub(crate) enum State {
     Executing(Held),
     FailedRetryable(Retryable),
     Unknown(Unresolved),
-    Succeeded {
-        response: Response,
-        terms: Terms,
-    },
-    FailedTerminal {
-        failure: FailureReport,
-        cause: TerminalCause,
-        terms: Terms,
-    },
-    Tombstone {
-        ended: Ended,
-        terms: Terms,
-    },
+    Succeeded { response: Response, terms: Terms },
+    FailedTerminal { failure: FailureReport, cause: TerminalCause, terms: Terms },
+    Tombstone { ended: Ended, terms: Terms },
 }
 
 /// What an unsettled record carries along.
@@ -291,17 +281,9 @@ impl State {
         match self {
             Self::Succeeded { response, .. } => Some(response),
             Self::FailedTerminal { failure, .. } => Some(failure.response()),
-            Self::FailedRetryable(Retryable {
-                cause: RetryCause::Reported(failure),
-                ..
-            }) => Some(failure.response()),
-            Self::Unknown(Unresolved { failure, .. }) => {
-                failure.as_ref().map(FailureReport::response)
-            }
-            Self::FailedRetryable(_)
-            | Self::Reserved(_)
-            | Self::Executing(_)
-            | Self::Tombstone { .. } => None,
+            Self::FailedRetryable(Retryable { cause: RetryCause::Reported(failure), .. }) => Some(failure.response()),
+            Self::Unknown(Unresolved { failure, .. }) => failure.as_ref().map(FailureReport::response),
+            Self::FailedRetryable(_) | Self::Reserved(_) | Self::Executing(_) | Self::Tombstone { .. } => None,
         }
     }
 
@@ -309,17 +291,11 @@ impl State {
         match self {
             Self::Succeeded { response, .. } => Some(response),
             Self::FailedTerminal { failure, .. } => Some(failure.response_mut()),
-            Self::FailedRetryable(Retryable {
-                cause: RetryCause::Reported(failure),
-                ..
-            }) => Some(failure.response_mut()),
-            Self::Unknown(Unresolved { failure, .. }) => {
-                failure.as_mut().map(FailureReport::response_mut)
+            Self::FailedRetryable(Retryable { cause: RetryCause::Reported(failure), .. }) => {
+                Some(failure.response_mut())
             }
-            Self::FailedRetryable(_)
-            | Self::Reserved(_)
-            | Self::Executing(_)
-            | Self::Tombstone { .. } => None,
+            Self::Unknown(Unresolved { failure, .. }) => failure.as_mut().map(FailureReport::response_mut),
+            Self::FailedRetryable(_) | Self::Reserved(_) | Self::Executing(_) | Self::Tombstone { .. } => None,
         }
     }
 }
@@ -330,10 +306,7 @@ impl Record {
     }
 
     pub(crate) fn token(&self) -> Token {
-        Token {
-            id: self.head.id,
-            attempt: self.head.attempt,
-        }
+        Token { id: self.head.id, attempt: self.head.attempt }
     }
 
     /// What must be true of every record, checked before it is encoded and after it was decoded.
@@ -347,9 +320,9 @@ impl Record {
         match &self.state {
             State::Reserved(held) | State::Executing(held) => held.check(),
             State::FailedRetryable(_) | State::Unknown(_) => Ok(()),
-            State::Succeeded { terms, .. }
-            | State::FailedTerminal { terms, .. }
-            | State::Tombstone { terms, .. } => terms.check(),
+            State::Succeeded { terms, .. } | State::FailedTerminal { terms, .. } | State::Tombstone { terms, .. } => {
+                terms.check()
+            }
         }
     }
 }

@@ -66,14 +66,9 @@ impl Response {
     /// The response as it may be stored: never a failure because of its size.
     pub(crate) fn admitted(self, policy: ResponsePolicy, bytes_max: usize) -> Self {
         match (policy, self) {
-            (ResponsePolicy::ReferenceOnly, Self::Bytes(_) | Self::TooLarge { .. }) => {
-                Self::Withheld
-            }
+            (ResponsePolicy::ReferenceOnly, Self::Bytes(_) | Self::TooLarge { .. }) => Self::Withheld,
             (ResponsePolicy::Store, Self::Bytes(bytes)) if bytes.len() > bytes_max => {
-                Self::TooLarge {
-                    len: bytes.len() as u64,
-                    xxh3_128: xxh3_128(&bytes),
-                }
+                Self::TooLarge { len: bytes.len() as u64, xxh3_128: xxh3_128(&bytes) }
             }
             (_, other) => other,
         }
@@ -155,10 +150,7 @@ impl FailureReport {
             message.truncate(end);
             message.push('…');
         }
-        Self {
-            message: message.into(),
-            response: Response::Absent,
-        }
+        Self { message: message.into(), response: Response::Absent }
     }
 
     /// Adds a body that repeats are shown with the failure.
@@ -197,10 +189,7 @@ impl FailureReport {
 
 impl fmt::Debug for FailureReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FailureReport")
-            .field("message", &self.message)
-            .field("response", &self.response)
-            .finish()
+        f.debug_struct("FailureReport").field("message", &self.message).field("response", &self.response).finish()
     }
 }
 
@@ -208,9 +197,7 @@ impl fmt::Debug for FailureReport {
 pub(crate) fn bounded_text(name: &str, text: &str, bytes_max: usize) -> Result<Box<str>> {
     if text.trim().is_empty() || text.len() > bytes_max {
         let found = text.len();
-        return Err(Error::invalid_input(format!(
-            "{name} has {found} bytes: 1 to {bytes_max} expected"
-        )));
+        return Err(Error::invalid_input(format!("{name} has {found} bytes: 1 to {bytes_max} expected")));
     }
     Ok(text.into())
 }
@@ -222,13 +209,7 @@ mod tests {
     #[test]
     fn oversize_response_keeps_length_and_hash() {
         let response = Response::from(vec![7; 11]).admitted(ResponsePolicy::Store, 10);
-        assert_eq!(
-            response,
-            Response::TooLarge {
-                len: 11,
-                xxh3_128: xxh3_128(&[7; 11])
-            }
-        );
+        assert_eq!(response, Response::TooLarge { len: 11, xxh3_128: xxh3_128(&[7; 11]) });
         let fits = Response::from(vec![7; 10]);
         assert_eq!(fits.clone().admitted(ResponsePolicy::Store, 10), fits);
     }
@@ -236,10 +217,7 @@ mod tests {
     #[test]
     fn reference_only_withholds_values_and_leaves_no_value_alone() {
         let policy = ResponsePolicy::ReferenceOnly;
-        assert_eq!(
-            Response::from("secret").admitted(policy, 10),
-            Response::Withheld
-        );
+        assert_eq!(Response::from("secret").admitted(policy, 10), Response::Withheld);
         assert_eq!(Response::Absent.admitted(policy, 10), Response::Absent);
     }
 

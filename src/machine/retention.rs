@@ -8,11 +8,7 @@ use super::time::Timestamp;
 /// The terms of a record settled at `at`. Both ends are fixed now: retention counts from settlement, and repeats
 /// never extend it.
 pub(crate) fn terms(policy: &Policy, at: Timestamp) -> Terms {
-    Terms {
-        settled_at: at,
-        expires_at: policy.retention.expires_at(at),
-        purge_at: policy.retention.purge_at(at),
-    }
+    Terms { settled_at: at, expires_at: policy.retention.expires_at(at), purge_at: policy.retention.purge_at(at) }
 }
 
 /// What time alone has made of a record.
@@ -44,24 +40,15 @@ impl Record {
                     lost(head, held, UnknownCause::LeaseLapsed, since)
                 }
                 (head, State::Succeeded { terms, .. }) if terms.expires_at <= now => {
-                    head.with(State::Tombstone {
-                        ended: Ended::Succeeded,
-                        terms,
-                    })
+                    head.with(State::Tombstone { ended: Ended::Succeeded, terms })
                 }
-                (head, State::FailedTerminal { terms, .. }) if terms.expires_at <= now => head
-                    .with(State::Tombstone {
-                        ended: Ended::FailedTerminal,
-                        terms,
-                    }),
+                (head, State::FailedTerminal { terms, .. }) if terms.expires_at <= now => {
+                    head.with(State::Tombstone { ended: Ended::FailedTerminal, terms })
+                }
                 (_, State::Tombstone { terms, .. }) if terms.purge_at <= now => return Aged::Gone,
                 (head, state) => {
                     let record = head.with(state);
-                    return if moved {
-                        Aged::Moved(record)
-                    } else {
-                        Aged::Same(record)
-                    };
+                    return if moved { Aged::Moved(record) } else { Aged::Same(record) };
                 }
             };
             moved = true;

@@ -122,20 +122,13 @@ pub(crate) struct StoreTime {
 impl StoreTime {
     /// Starts store time: at the wall clock on a new file, else at
     /// `max(high-water mark, min(wall, high-water mark + 30 days))`.
-    pub(crate) fn start(
-        high_water: Option<Timestamp>,
-        wall: Timestamp,
-        monotonic: Duration,
-    ) -> Self {
+    pub(crate) fn start(high_water: Option<Timestamp>, wall: Timestamp, monotonic: Duration) -> Self {
         let start = match high_water {
             None => wall,
             Some(mark) => mark.max(wall.min(mark.plus(WALL_LEAD_MAX))),
         };
         // FOREVER is no instant: a clock that claims it would expire what is kept for ever.
-        Self {
-            start: start.min(Timestamp(u64::MAX - 1)),
-            origin: monotonic,
-        }
+        Self { start: start.min(Timestamp(u64::MAX - 1)), origin: monotonic }
     }
 
     /// The store time that belongs to a monotonic reading. A reading before the origin counts as the origin.
@@ -153,9 +146,7 @@ mod tests {
     const DAY: u64 = 24 * 60 * 60 * 1000;
 
     fn start(mark: Option<u64>, wall: u64) -> u64 {
-        StoreTime::start(mark.map(Timestamp), Timestamp(wall), Duration::ZERO)
-            .start
-            .0
+        StoreTime::start(mark.map(Timestamp), Timestamp(wall), Duration::ZERO).start.0
     }
 
     #[test]

@@ -3,16 +3,11 @@
 //! The order of checks is the same on every path: identity (the caller found the row), then fingerprint, then state.
 //! What is refused, and every answer but a grant, leaves the stored row byte for byte as it was.
 
-use super::event::{
-    Answer, Change, Context, Event, Grant, Intent, Phase, Rejection, Settlement, Transition,
-    Verdict,
-};
+use super::event::{Answer, Change, Context, Event, Grant, Intent, Phase, Rejection, Settlement, Transition, Verdict};
 use super::fingerprint::Comparison;
 use super::lease::{exhausted, lost, may_resend, released};
 use super::policy::{DownstreamKey, RetryDelay};
-use super::record::{
-    Decision, FirstStart, Head, Held, Lease, Record, RetryCause, Retryable, State, TerminalCause,
-};
+use super::record::{Decision, FirstStart, Head, Held, Lease, Record, RetryCause, Retryable, State, TerminalCause};
 use super::record::{Ended, Holder, Status, UnknownCause, Unresolved, Work};
 use super::response::ExternalReference;
 use super::retention::{Aged, terms};
@@ -21,11 +16,7 @@ use super::retention::{Aged, terms};
 ///
 /// `stored` is the row as it is on disk, or nothing. The machine first ages it to `context.now`: a lease that lapsed or
 /// a retention that ended counts from its instant, whether or not the sweep has come by.
-pub(crate) fn transition(
-    stored: Option<Record>,
-    event: Event,
-    context: &Context,
-) -> Result<Transition, Rejection> {
+pub(crate) fn transition(stored: Option<Record>, event: Event, context: &Context) -> Result<Transition, Rejection> {
     use Event as E;
     use State as S;
 
@@ -54,48 +45,29 @@ pub(crate) fn transition(
         (S::Executing(held), E::Begin(intent)) if is_unheard(&held, &intent) => {
             granted_again(head, held.work, intent, context)
         }
-        (state @ (S::Reserved(_) | S::Executing(_)), E::Begin(_)) => {
-            keep(Answer::InProgress(head.with(state).into()))
-        }
+        (state @ (S::Reserved(_) | S::Executing(_)), E::Begin(_)) => keep(Answer::InProgress(head.with(state).into())),
         (S::FailedRetryable(retryable), E::Begin(intent)) if retryable.retry_at <= context.now => {
             granted_anew(head, retryable.work, intent, context)
         }
-        (state @ S::FailedRetryable(_), E::Begin(_)) => {
-            keep(Answer::RetryLater(head.with(state).into()))
-        }
-        (S::Unknown(unresolved), E::Begin(intent)) => {
-            begin_unknown(head, unresolved, intent, context)
-        }
+        (state @ S::FailedRetryable(_), E::Begin(_)) => keep(Answer::RetryLater(head.with(state).into())),
+        (S::Unknown(unresolved), E::Begin(intent)) => begin_unknown(head, unresolved, intent, context),
         (state @ (S::Succeeded { .. } | S::FailedTerminal { .. }), E::Begin(_)) => {
             keep(Answer::Replay(head.with(state).into()))
         }
-        (state @ S::Tombstone { .. }, E::Begin(_)) => {
-            keep(Answer::Expired(head.with(state).into()))
-        }
+        (state @ S::Tombstone { .. }, E::Begin(_)) => keep(Answer::Expired(head.with(state).into())),
 
         // Start: the effect may happen from now on.
         (S::Reserved(held), E::Start(_)) => {
             let work = started(held.work, context);
-            accept(head.with(S::Executing(Held {
-                work,
-                lease: held.lease,
-            })))
+            accept(head.with(S::Executing(Held { work, lease: held.lease })))
         }
         (state @ S::Executing(_), E::Start(_)) => unchanged(head.with(state)),
 
         // What a holder may do while it holds.
-        (S::Reserved(held), E::Heartbeat(_)) => {
-            accept(head.with(S::Reserved(renewed(held, context))))
-        }
-        (S::Executing(held), E::Heartbeat(_)) => {
-            accept(head.with(S::Executing(renewed(held, context))))
-        }
-        (S::Reserved(held), E::Checkpoint(_, bytes)) => {
-            accept(head.with(S::Reserved(noted(held, bytes))))
-        }
-        (S::Executing(held), E::Checkpoint(_, bytes)) => {
-            accept(head.with(S::Executing(noted(held, bytes))))
-        }
+        (S::Reserved(held), E::Heartbeat(_)) => accept(head.with(S::Reserved(renewed(held, context)))),
+        (S::Executing(held), E::Heartbeat(_)) => accept(head.with(S::Executing(renewed(held, context)))),
+        (S::Reserved(held), E::Checkpoint(_, bytes)) => accept(head.with(S::Reserved(noted(held, bytes)))),
+        (S::Executing(held), E::Checkpoint(_, bytes)) => accept(head.with(S::Executing(noted(held, bytes)))),
         (state @ (S::Reserved(_) | S::Executing(_)), E::Refer(_, reference)) => {
             accept(referred(head, Some(reference)).with(state))
         }
@@ -118,13 +90,7 @@ pub(crate) fn transition(
         (S::Reserved(_), E::Settle(..)) => Err(Rejection::NotStarted),
         (S::Executing(held), E::Settle(_, settlement)) => {
             let holder = held.lease.holder;
-            accept(settled(
-                head,
-                held.work,
-                Some((holder, UnknownCause::GaveUp)),
-                settlement,
-                context,
-            ))
+            accept(settled(head, held.work, Some((holder, UnknownCause::GaveUp)), settlement, context))
         }
         (S::Unknown(unresolved), E::Settle(_, settlement)) => {
             accept(settled_late(head, unresolved, settlement, context))
@@ -132,10 +98,7 @@ pub(crate) fn transition(
         (S::FailedRetryable(retryable), E::Settle(_, settlement)) => {
             settle_retryable(head, retryable, settlement, context)
         }
-        (
-            state @ (S::Succeeded { .. } | S::FailedTerminal { .. } | S::Tombstone { .. }),
-            E::Settle(_, settlement),
-        ) => {
+        (state @ (S::Succeeded { .. } | S::FailedTerminal { .. } | S::Tombstone { .. }), E::Settle(_, settlement)) => {
             if says_the_same(&head, &state, &settlement) {
                 unchanged(head.with(state))
             } else {
@@ -144,18 +107,10 @@ pub(crate) fn transition(
         }
 
         // The holder is gone.
-        (S::Reserved(held), E::Abandon(_)) => {
-            accept(released(head, held, RetryCause::Released, context.now))
-        }
-        (S::Reserved(held), E::OwnerGone) => {
-            accept(released(head, held, RetryCause::OwnerGone, context.now))
-        }
-        (S::Executing(held), E::Abandon(_)) => {
-            accept(lost(head, held, UnknownCause::ClaimDropped, context.now))
-        }
-        (S::Executing(held), E::OwnerGone) => {
-            accept(lost(head, held, UnknownCause::OwnerGone, context.now))
-        }
+        (S::Reserved(held), E::Abandon(_)) => accept(released(head, held, RetryCause::Released, context.now)),
+        (S::Reserved(held), E::OwnerGone) => accept(released(head, held, RetryCause::OwnerGone, context.now)),
+        (S::Executing(held), E::Abandon(_)) => accept(lost(head, held, UnknownCause::ClaimDropped, context.now)),
+        (S::Executing(held), E::OwnerGone) => accept(lost(head, held, UnknownCause::OwnerGone, context.now)),
         (
             state @ (S::FailedRetryable(_)
             | S::Unknown(_)
@@ -166,11 +121,7 @@ pub(crate) fn transition(
         )
         | (state @ (S::Reserved(_) | S::Executing(_)), E::Tick) => {
             let record = head.with(state);
-            if aged {
-                accept(record)
-            } else {
-                unchanged(record)
-            }
+            if aged { accept(record) } else { unchanged(record) }
         }
 
         // Evidence about an unknown outcome.
@@ -190,10 +141,7 @@ pub(crate) fn transition(
 }
 
 fn keep(answer: Answer) -> Result<Transition, Rejection> {
-    Ok(Transition {
-        change: Change::Keep,
-        answer,
-    })
+    Ok(Transition { change: Change::Keep, answer })
 }
 
 fn unchanged(record: Record) -> Result<Transition, Rejection> {
@@ -201,17 +149,11 @@ fn unchanged(record: Record) -> Result<Transition, Rejection> {
 }
 
 fn accept(record: Record) -> Result<Transition, Rejection> {
-    Ok(Transition {
-        change: Change::Put(record.clone()),
-        answer: Answer::Accepted(record.into()),
-    })
+    Ok(Transition { change: Change::Put(record.clone()), answer: Answer::Accepted(record.into()) })
 }
 
 fn grant(record: Record, grant: Grant) -> Result<Transition, Rejection> {
-    Ok(Transition {
-        change: Change::Put(record.clone()),
-        answer: Answer::Granted(record.into(), grant),
-    })
+    Ok(Transition { change: Change::Put(record.clone()), answer: Answer::Granted(record.into(), grant) })
 }
 
 /// No record, or one whose tombstone is over; `leftover` says what becomes of such a row.
@@ -228,17 +170,10 @@ fn absent(event: Event, context: &Context, leftover: Change) -> Result<Transitio
                 reference: None,
                 decisions: Vec::new(),
             };
-            let work = Work {
-                policy: intent.policy,
-                first_start: None,
-                checkpoint: None,
-            };
+            let work = Work { policy: intent.policy, first_start: None, checkpoint: None };
             granted_anew(head, work, intent, context)
         }
-        Event::Tick => Ok(Transition {
-            change: leftover,
-            answer: Answer::Nothing,
-        }),
+        Event::Tick => Ok(Transition { change: leftover, answer: Answer::Nothing }),
         Event::OwnerGone => keep(Answer::Nothing),
         Event::Resolve(..) => Err(Rejection::Absent),
         Event::Start(_)
@@ -252,55 +187,30 @@ fn absent(event: Event, context: &Context, leftover: Change) -> Result<Transitio
 
 /// A new attempt, the earlier ones being known not to have happened. The old external reference goes: a probe that
 /// followed it would find the wrong attempt.
-fn granted_anew(
-    mut head: Head,
-    work: Work,
-    intent: Intent,
-    context: &Context,
-) -> Result<Transition, Rejection> {
+fn granted_anew(mut head: Head, work: Work, intent: Intent, context: &Context) -> Result<Transition, Rejection> {
     head.attempt = head.attempt.saturating_add(1);
     head.reference = None;
     grant(held(head, work, intent, context), Grant::Fresh)
 }
 
 /// The attempt of a grant that its caller never heard of: it holds the same attempt, for its effect never started.
-fn granted_again(
-    head: Head,
-    work: Work,
-    intent: Intent,
-    context: &Context,
-) -> Result<Transition, Rejection> {
+fn granted_again(head: Head, work: Work, intent: Intent, context: &Context) -> Result<Transition, Rejection> {
     grant(held(head, work, intent, context), Grant::Fresh)
 }
 
 fn held(head: Head, work: Work, intent: Intent, context: &Context) -> Record {
-    let holder = Holder {
-        incarnation: context.incarnation,
-        grant: intent.grant,
-    };
+    let holder = Holder { incarnation: context.incarnation, grant: intent.grant };
     let lease = Lease::granted(&intent.policy, holder, context.now);
-    let work = Work {
-        policy: intent.policy,
-        ..work
-    };
+    let work = Work { policy: intent.policy, ..work };
     match intent.phase {
         Phase::Reserve => head.with(State::Reserved(Held { work, lease })),
-        Phase::Start => head.with(State::Executing(Held {
-            work: started(work, context),
-            lease,
-        })),
+        Phase::Start => head.with(State::Executing(Held { work: started(work, context), lease })),
     }
 }
 
 fn started(work: Work, context: &Context) -> Work {
-    let first = FirstStart {
-        store: context.now,
-        wall: context.wall,
-    };
-    Work {
-        first_start: Some(work.first_start.unwrap_or(first)),
-        ..work
-    }
+    let first = FirstStart { store: context.now, wall: context.wall };
+    Work { first_start: Some(work.first_start.unwrap_or(first)), ..work }
 }
 
 fn renewed(held: Held, context: &Context) -> Held {
@@ -309,13 +219,7 @@ fn renewed(held: Held, context: &Context) -> Held {
 }
 
 fn noted(held: Held, bytes: Vec<u8>) -> Held {
-    Held {
-        work: Work {
-            checkpoint: Some(bytes),
-            ..held.work
-        },
-        ..held
-    }
+    Held { work: Work { checkpoint: Some(bytes), ..held.work }, ..held }
 }
 
 fn referred(mut head: Head, reference: Option<ExternalReference>) -> Head {
@@ -334,10 +238,7 @@ fn begin_unknown(
     context: &Context,
 ) -> Result<Transition, Rejection> {
     let nobody_heard = intent.unheard.contains(&unresolved.holder)
-        && matches!(
-            unresolved.cause,
-            UnknownCause::LeaseLapsed | UnknownCause::OwnerGone
-        );
+        && matches!(unresolved.cause, UnknownCause::LeaseLapsed | UnknownCause::OwnerGone);
     if nobody_heard {
         return granted_again(head, unresolved.work, intent, context);
     }
@@ -351,9 +252,7 @@ fn begin_unknown(
         head.attempt = head.attempt.saturating_add(1);
         return grant(held(head, unresolved.work, intent, context), Grant::Resend);
     }
-    keep(Answer::Unknown(
-        head.with(State::Unknown(unresolved)).into(),
-    ))
+    keep(Answer::Unknown(head.with(State::Unknown(unresolved)).into()))
 }
 
 /// The holder's word on an attempt. `holder` is there if the effect may have started.
@@ -366,20 +265,13 @@ fn settled(
 ) -> Record {
     let now = context.now;
     match settlement {
-        Settlement::Succeeded {
-            response,
-            reference,
-        } => {
+        Settlement::Succeeded { response, reference } => {
             let terms = terms(&work.policy, now);
             referred(head, reference).with(State::Succeeded { response, terms })
         }
         Settlement::FailedTerminal { failure, reference } => {
             let terms = terms(&work.policy, now);
-            referred(head, reference).with(State::FailedTerminal {
-                failure,
-                cause: TerminalCause::Reported,
-                terms,
-            })
+            referred(head, reference).with(State::FailedTerminal { failure, cause: TerminalCause::Reported, terms })
         }
         Settlement::FailedRetryable { failure, .. } if head.attempt >= work.policy.attempts_max => {
             exhausted(head, &work, failure, now)
@@ -394,17 +286,11 @@ fn settled(
                 DownstreamKey::NextGeneration => next_generation(head, work),
             };
             let cause = RetryCause::Reported(failure);
-            head.with(State::FailedRetryable(Retryable {
-                work,
-                cause,
-                retry_at: now.plus(delay),
-            }))
+            head.with(State::FailedRetryable(Retryable { work, cause, retry_at: now.plus(delay) }))
         }
-        Settlement::Released => head.with(State::FailedRetryable(Retryable {
-            work,
-            cause: RetryCause::Released,
-            retry_at: now,
-        })),
+        Settlement::Released => {
+            head.with(State::FailedRetryable(Retryable { work, cause: RetryCause::Released, retry_at: now }))
+        }
         Settlement::GaveUp { failure, reference } => {
             let Some((holder, cause)) = holder else {
                 // Nothing was started, so nothing is unknown.
@@ -430,28 +316,14 @@ fn settled(
 /// A fresh downstream key starts a fresh window at the provider.
 fn next_generation(mut head: Head, work: Work) -> (Head, Work) {
     head.generation = head.generation.saturating_add(1);
-    (
-        head,
-        Work {
-            first_start: None,
-            ..work
-        },
-    )
+    (head, Work { first_start: None, ..work })
 }
 
 /// The owner's late word on an unknown outcome. Giving up late adds what it knows and changes nothing else.
-fn settled_late(
-    head: Head,
-    unresolved: Unresolved,
-    settlement: Settlement,
-    context: &Context,
-) -> Record {
+fn settled_late(head: Head, unresolved: Unresolved, settlement: Settlement, context: &Context) -> Record {
     match settlement {
         Settlement::GaveUp { failure, reference } => {
-            referred(head, reference).with(State::Unknown(Unresolved {
-                failure: Some(failure),
-                ..unresolved
-            }))
+            referred(head, reference).with(State::Unknown(Unresolved { failure: Some(failure), ..unresolved }))
         }
         settlement => settled(head, unresolved.work, None, settlement, context),
     }
@@ -467,13 +339,10 @@ fn settle_retryable(
     match (&retryable.cause, settlement) {
         // A verdict said it did not happen; the one who did it says it did. No newer attempt was granted, so the
         // first-hand word wins: refusing it would run the effect a second time.
-        (
-            RetryCause::Verdict,
-            settlement @ (Settlement::Succeeded { .. } | Settlement::FailedTerminal { .. }),
-        ) => accept(settled(head, retryable.work, None, settlement, context)),
-        (RetryCause::Reported(said), Settlement::FailedRetryable { failure, .. })
-            if *said == failure =>
-        {
+        (RetryCause::Verdict, settlement @ (Settlement::Succeeded { .. } | Settlement::FailedTerminal { .. })) => {
+            accept(settled(head, retryable.work, None, settlement, context))
+        }
+        (RetryCause::Reported(said), Settlement::FailedRetryable { failure, .. }) if *said == failure => {
             unchanged(head.with(State::FailedRetryable(retryable)))
         }
         (
@@ -490,81 +359,39 @@ fn settle_retryable(
 
 /// Whether a second settlement repeats the first (rule 3). A tombstone kept only how it ended.
 fn says_the_same(head: &Head, state: &State, settlement: &Settlement) -> bool {
-    let refers_alike =
-        |reference: &Option<ExternalReference>| reference.is_none() || *reference == head.reference;
+    let refers_alike = |reference: &Option<ExternalReference>| reference.is_none() || *reference == head.reference;
     match (state, settlement) {
+        (State::Succeeded { response: first, .. }, Settlement::Succeeded { response, reference }) => {
+            first == response && refers_alike(reference)
+        }
         (
-            State::Succeeded {
-                response: first, ..
-            },
-            Settlement::Succeeded {
-                response,
-                reference,
-            },
-        ) => first == response && refers_alike(reference),
-        (
-            State::FailedTerminal {
-                failure: first,
-                cause: TerminalCause::Reported,
-                ..
-            },
+            State::FailedTerminal { failure: first, cause: TerminalCause::Reported, .. },
             Settlement::FailedTerminal { failure, reference },
         ) => first == failure && refers_alike(reference),
         (
-            State::FailedTerminal {
-                failure: first,
-                cause: TerminalCause::AttemptsExhausted,
-                ..
-            },
+            State::FailedTerminal { failure: first, cause: TerminalCause::AttemptsExhausted, .. },
             Settlement::FailedRetryable { failure, .. },
         ) => first == failure,
-        (
-            State::Tombstone {
-                ended: Ended::Succeeded,
-                ..
-            },
-            Settlement::Succeeded { reference, .. },
-        )
-        | (
-            State::Tombstone {
-                ended: Ended::FailedTerminal,
-                ..
-            },
-            Settlement::FailedTerminal { reference, .. },
-        ) => refers_alike(reference),
+        (State::Tombstone { ended: Ended::Succeeded, .. }, Settlement::Succeeded { reference, .. })
+        | (State::Tombstone { ended: Ended::FailedTerminal, .. }, Settlement::FailedTerminal { reference, .. }) => {
+            refers_alike(reference)
+        }
         _ => false,
     }
 }
 
-fn resolved(
-    head: Head,
-    unresolved: Unresolved,
-    verdict: Verdict,
-    decision: Decision,
-    context: &Context,
-) -> Record {
+fn resolved(head: Head, unresolved: Unresolved, verdict: Verdict, decision: Decision, context: &Context) -> Record {
     let now = context.now;
-    let head = head.decided(Decision {
-        at: now,
-        ruling: verdict.ruling(),
-        ..decision
-    });
+    let head = head.decided(Decision { at: now, ruling: verdict.ruling(), ..decision });
     match verdict {
-        Verdict::Happened {
-            response,
-            reference,
-        } => {
+        Verdict::Happened { response, reference } => {
             let policy = &unresolved.work.policy;
             let terms = terms(policy, now);
             referred(head, reference).with(State::Succeeded { response, terms })
         }
         Verdict::FailedForGood { failure } => {
             let terms = terms(&unresolved.work.policy, now);
-            head.with(State::FailedTerminal {
-                failure,
-                cause: TerminalCause::Reported,
-                terms,
-            })
+            head.with(State::FailedTerminal { failure, cause: TerminalCause::Reported, terms })
         }
         // Exactly one more attempt may run, also beyond the attempt limit: a decision outranks a default.
         Verdict::DidNotHappen => head.with(State::FailedRetryable(Retryable {
@@ -572,9 +399,6 @@ fn resolved(
             cause: RetryCause::Verdict,
             retry_at: now,
         })),
-        Verdict::StillUnknown { probe_at } => head.with(State::Unknown(Unresolved {
-            probe_at,
-            ..unresolved
-        })),
+        Verdict::StillUnknown { probe_at } => head.with(State::Unknown(Unresolved { probe_at, ..unresolved })),
     }
 }

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use super::claim::{Claim, Reservation};
 use crate::error::{Error, ErrorKind, Result};
-use crate::machine::record::{
-    Ended, Record, RetryCause, State, Status, TerminalCause, UnknownCause,
-};
+use crate::machine::record::{Ended, Record, RetryCause, State, Status, TerminalCause, UnknownCause};
 use crate::machine::response::{ExternalReference, FailureReport, Response};
 use crate::machine::time::Timestamp;
 
@@ -100,11 +98,8 @@ impl Replay {
     #[cfg(feature = "json")]
     pub fn response<T: serde::de::DeserializeOwned>(&self) -> Result<T> {
         serde_json::from_slice(self.value()?).map_err(|error| {
-            Error::new(
-                ErrorKind::Response,
-                format!("the stored response is not of the asked type: {error}"),
-            )
-            .with_source(error)
+            Error::new(ErrorKind::Response, format!("the stored response is not of the asked type: {error}"))
+                .with_source(error)
         })
     }
 
@@ -114,25 +109,17 @@ impl Replay {
     /// [`Refused`](ErrorKind::Refused) if the operation failed for good; [`Response`](ErrorKind::Response) if there is
     /// no stored value.
     pub fn value(&self) -> Result<&[u8]> {
-        let no_value = |why: &str| {
-            Error::new(
-                ErrorKind::Response,
-                format!("there is no stored value: {why}"),
-            )
-        };
+        let no_value = |why: &str| Error::new(ErrorKind::Response, format!("there is no stored value: {why}"));
         match &self.ending {
             Ending::Succeeded(Response::Bytes(bytes)) => Ok(bytes),
             Ending::Succeeded(Response::Absent) => Err(no_value("the operation ended without one")),
-            Ending::Succeeded(Response::TooLarge { len, .. }) => Err(no_value(&format!(
-                "{len} bytes were more than the store keeps"
-            ))),
-            Ending::Succeeded(Response::Withheld) => {
-                Err(no_value("the operation keeps values out of the store"))
+            Ending::Succeeded(Response::TooLarge { len, .. }) => {
+                Err(no_value(&format!("{len} bytes were more than the store keeps")))
             }
-            Ending::FailedTerminal(failure, _) => Err(Error::new(
-                ErrorKind::Refused,
-                format!("the operation failed for good: {}", failure.message()),
-            )),
+            Ending::Succeeded(Response::Withheld) => Err(no_value("the operation keeps values out of the store")),
+            Ending::FailedTerminal(failure, _) => {
+                Err(Error::new(ErrorKind::Refused, format!("the operation failed for good: {}", failure.message())))
+            }
         }
     }
 
@@ -146,10 +133,7 @@ impl Replay {
 
     /// Whether it failed because every permitted attempt was used up.
     pub fn attempts_exhausted(&self) -> bool {
-        matches!(
-            self.ending,
-            Ending::FailedTerminal(_, TerminalCause::AttemptsExhausted)
-        )
+        matches!(self.ending, Ending::FailedTerminal(_, TerminalCause::AttemptsExhausted))
     }
 
     /// The provider's own name for the effect.
@@ -171,11 +155,7 @@ impl Replay {
     pub(super) fn of(record: &Record) -> Option<Self> {
         let (ending, terms) = match &record.state {
             State::Succeeded { response, terms } => (Ending::Succeeded(response.clone()), terms),
-            State::FailedTerminal {
-                failure,
-                cause,
-                terms,
-            } => (Ending::FailedTerminal(failure.clone(), *cause), terms),
+            State::FailedTerminal { failure, cause, terms } => (Ending::FailedTerminal(failure.clone(), *cause), terms),
             State::Reserved(_)
             | State::Executing(_)
             | State::FailedRetryable(_)
@@ -210,13 +190,8 @@ impl InProgress {
     }
 
     pub(super) fn of(record: &Record, now: Timestamp) -> Option<Self> {
-        let (State::Reserved(held) | State::Executing(held)) = &record.state else {
-            return None;
-        };
-        Some(Self {
-            attempt: record.head.attempt,
-            lease_left: held.lease.until.since(now),
-        })
+        let (State::Reserved(held) | State::Executing(held)) = &record.state else { return None };
+        Some(Self { attempt: record.head.attempt, lease_left: held.lease.until.since(now) })
     }
 }
 
@@ -245,21 +220,12 @@ impl RetryLater {
     }
 
     pub(super) fn of(record: &Record, now: Timestamp) -> Option<Self> {
-        let State::FailedRetryable(retryable) = &record.state else {
-            return None;
-        };
+        let State::FailedRetryable(retryable) = &record.state else { return None };
         let failure = match &retryable.cause {
             RetryCause::Reported(failure) => Some(failure.clone()),
-            RetryCause::Released
-            | RetryCause::Lapsed
-            | RetryCause::OwnerGone
-            | RetryCause::Verdict => None,
+            RetryCause::Released | RetryCause::Lapsed | RetryCause::OwnerGone | RetryCause::Verdict => None,
         };
-        Some(Self {
-            attempt: record.head.attempt,
-            wait: retryable.retry_at.since(now),
-            failure,
-        })
+        Some(Self { attempt: record.head.attempt, wait: retryable.retry_at.since(now), failure })
     }
 }
 
@@ -312,9 +278,7 @@ impl UnknownOutcome {
     }
 
     pub(super) fn of(record: &Record) -> Option<Self> {
-        let State::Unknown(unresolved) = &record.state else {
-            return None;
-        };
+        let State::Unknown(unresolved) = &record.state else { return None };
         let head = &record.head;
         Some(Self {
             attempt: head.attempt,
@@ -353,11 +317,7 @@ impl Conflict {
     }
 
     pub(super) fn of(record: &Record) -> Self {
-        Self {
-            status: record.status(),
-            reference: record.head.reference.clone(),
-            created_at: record.head.created_at,
-        }
+        Self { status: record.status(), reference: record.head.reference.clone(), created_at: record.head.created_at }
     }
 }
 
@@ -392,9 +352,7 @@ impl Expired {
     }
 
     pub(super) fn of(record: &Record) -> Option<Self> {
-        let State::Tombstone { ended, terms } = &record.state else {
-            return None;
-        };
+        let State::Tombstone { ended, terms } = &record.state else { return None };
         Some(Self {
             succeeded: *ended == Ended::Succeeded,
             reference: record.head.reference.clone(),

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use super::answer::{
-    Begin, Conflict, Expired, InProgress, Replay, Reserve, RetryLater, UnknownOutcome,
-};
+use super::answer::{Begin, Conflict, Expired, InProgress, Replay, Reserve, RetryLater, UnknownOutcome};
 use super::claim::{Claim, Reservation, odd_answer};
 use super::spec::{Nonce, Operation};
 use crate::engine::Driven;
@@ -88,11 +86,7 @@ impl Store {
     /// # Ok::<(), dupeproof::Error>(())
     /// ```
     pub fn reserve(&self, operation: &Operation) -> Result<Reserve> {
-        let Answered {
-            answer,
-            moment,
-            sent_at,
-        } = self.ask(operation, Phase::Reserve)?;
+        let Answered { answer, moment, sent_at } = self.ask(operation, Phase::Reserve)?;
         if let Answer::Granted(record, grant) = answer {
             return Reservation::new(self, &record, grant, sent_at).map(Reserve::Reserved);
         }
@@ -137,29 +131,12 @@ impl Store {
             return Ok(Vec::new());
         }
         let sent_at = self.engine().monotonic();
-        let asked: Vec<Asked<'_>> = operations
-            .iter()
-            .map(|operation| self.asked(operation))
-            .collect();
-        let steps = operations
-            .iter()
-            .zip(&asked)
-            .map(|(operation, asked)| step(asked.intent(operation, Phase::Start)));
+        let asked: Vec<Asked<'_>> = operations.iter().map(|operation| self.asked(operation)).collect();
+        let steps = operations.iter().zip(&asked).map(|(operation, asked)| step(asked.intent(operation, Phase::Start)));
         let driven = self.engine().drive(steps.collect());
-        asked
-            .into_iter()
-            .for_each(|asked| asked.note(self, &driven));
+        asked.into_iter().for_each(|asked| asked.note(self, &driven));
         let Driven { answers, moment } = driven?;
-        answers
-            .into_iter()
-            .map(|answer| {
-                self.begun(Answered {
-                    answer,
-                    moment,
-                    sent_at,
-                })
-            })
-            .collect()
+        answers.into_iter().map(|answer| self.begun(Answered { answer, moment, sent_at })).collect()
     }
 
     /// Takes over a claim from an earlier open of the same file, so that its holder can still say how its effect ended
@@ -185,15 +162,10 @@ impl Store {
     /// ```
     pub fn reattach(&self, claim: Claim) -> Result<Claim> {
         self.engine().check_health()?;
-        let found = self
-            .engine()
-            .read(|snapshot| snapshot.find(claim.identity()))?;
+        let found = self.engine().read(|snapshot| snapshot.find(claim.identity()))?;
         match found {
             Some(record) => claim.moved_to(self, &record),
-            None => Err(Error::new(
-                ErrorKind::LeaseLost,
-                "this store has no such record",
-            )),
+            None => Err(Error::new(ErrorKind::LeaseLost, "this store has no such record")),
         }
     }
 
@@ -201,26 +173,14 @@ impl Store {
     pub(super) fn drive_begin(&self, mut steps: Vec<Step>, next: &Operation) -> Result<Begin> {
         next.check()?;
         let sent_at = self.engine().monotonic();
-        steps.push(step(next.intent(
-            Phase::Start,
-            self.engine().next_grant(),
-            Vec::new(),
-        )));
+        steps.push(step(next.intent(Phase::Start, self.engine().next_grant(), Vec::new())));
         let driven = self.engine().drive(steps)?;
         let moment = driven.moment;
-        self.begun(Answered {
-            answer: driven.only(),
-            moment,
-            sent_at,
-        })
+        self.begun(Answered { answer: driven.only(), moment, sent_at })
     }
 
     fn begun(&self, answered: Answered) -> Result<Begin> {
-        let Answered {
-            answer,
-            moment,
-            sent_at,
-        } = answered;
+        let Answered { answer, moment, sent_at } = answered;
         if let Answer::Granted(record, grant) = answer {
             return Claim::new(self, &record, grant, sent_at).map(Begin::Execute);
         }
@@ -239,28 +199,16 @@ impl Store {
         self.engine().check_health()?;
         let first = self.ask_once(operation, phase)?;
         match (&first.answer, operation.wait) {
-            (Answer::InProgress(_), Some(timeout)) => {
-                self.ask_until(operation, phase, timeout, first)
-            }
+            (Answer::InProgress(_), Some(timeout)) => self.ask_until(operation, phase, timeout, first),
             _ => Ok(first),
         }
     }
 
     /// Waits for somebody else's execution. Each look is the ordinary one, so a lease that ended counts as it should.
-    fn ask_until(
-        &self,
-        operation: &Operation,
-        phase: Phase,
-        timeout: Duration,
-        first: Answered,
-    ) -> Result<Answered> {
+    fn ask_until(&self, operation: &Operation, phase: Phase, timeout: Duration, first: Answered) -> Result<Answered> {
         let deadline = self.engine().monotonic().saturating_add(timeout);
         let is_shared = self.engine().file().sharing() == Sharing::Shared;
-        let mut slice = if is_shared {
-            WAIT_SLICE_SHARED_MIN
-        } else {
-            WAIT_SLICE
-        };
+        let mut slice = if is_shared { WAIT_SLICE_SHARED_MIN } else { WAIT_SLICE };
         let waiting = self.engine().wait_for(&operation.identity);
         let mut answered = first;
         loop {
@@ -283,47 +231,26 @@ impl Store {
         let sent_at = self.engine().monotonic();
         let moment = self.engine().moment();
         let intent = asked.intent(operation, phase);
-        let stored = match self
-            .engine()
-            .read(|snapshot| snapshot.find(&operation.identity))
-        {
+        let stored = match self.engine().read(|snapshot| snapshot.find(&operation.identity)) {
             Ok(stored) => stored,
             Err(error) => {
                 asked.keep();
                 return Err(error);
             }
         };
-        if let Some(answer) =
-            stored.and_then(|stored| answer_without_writing(stored, &intent, moment))
-        {
-            return Ok(Answered {
-                answer,
-                moment,
-                sent_at,
-            });
+        if let Some(answer) = stored.and_then(|stored| answer_without_writing(stored, &intent, moment)) {
+            return Ok(Answered { answer, moment, sent_at });
         }
         let driven = self.engine().drive(vec![step(intent)]);
         asked.note(self, &driven);
         let driven = driven?;
         let moment = driven.moment;
-        Ok(Answered {
-            answer: driven.only(),
-            moment,
-            sent_at,
-        })
+        Ok(Answered { answer: driven.only(), moment, sent_at })
     }
 
     fn asked<'a>(&self, operation: &'a Operation) -> Asked<'a> {
-        let unheard = operation
-            .nonce
-            .as_ref()
-            .map(Nonce::take)
-            .unwrap_or_default();
-        Asked {
-            grant: self.engine().next_grant(),
-            nonce: operation.nonce.as_ref(),
-            unheard,
-        }
+        let unheard = operation.nonce.as_ref().map(Nonce::take).unwrap_or_default();
+        Asked { grant: self.engine().next_grant(), nonce: operation.nonce.as_ref(), unheard }
     }
 }
 
@@ -343,8 +270,7 @@ impl Asked<'_> {
     fn note(self, store: &Store, driven: &Result<Driven>) {
         match (self.nonce, driven) {
             (Some(nonce), Err(error)) => {
-                let this =
-                    (!error.kind().outcome_is_known()).then(|| store.engine().holder(self.grant));
+                let this = (!error.kind().outcome_is_known()).then(|| store.engine().holder(self.grant));
                 nonce.remember(self.unheard.into_iter().chain(this));
             }
             (Some(_), Ok(_)) | (None, _) => {}
@@ -360,21 +286,13 @@ impl Asked<'_> {
 }
 
 fn step(intent: Intent) -> Step {
-    Step {
-        target: Target::Key(intent.identity.clone()),
-        event: Event::Begin(intent),
-    }
+    Step { target: Target::Key(intent.identity.clone()), event: Event::Begin(intent) }
 }
 
 /// The fast path: the machine is asked about the row as it was last committed. Only an answer that would change nothing
 /// is used, so a stale row can delay a grant and never give one.
 fn answer_without_writing(stored: Record, intent: &Intent, moment: Moment) -> Option<Answer> {
-    let context = Context {
-        now: moment.now,
-        wall: moment.wall,
-        incarnation: 0,
-        fresh_id: RecordId(0),
-    };
+    let context = Context { now: moment.now, wall: moment.wall, incarnation: 0, fresh_id: RecordId(0) };
     let transition = transition(Some(stored), Event::Begin(intent.clone()), &context).ok()?;
     (transition.change == Change::Keep).then_some(transition.answer)
 }
@@ -388,9 +306,7 @@ fn turned_away(answer: Answer, moment: Moment) -> Result<TurnedAway> {
         Answer::Unknown(record) => UnknownOutcome::of(&record).map(TurnedAway::Unknown),
         Answer::Conflict(record) => Some(TurnedAway::Conflict(Conflict::of(&record))),
         Answer::Expired(record) => Expired::of(&record).map(TurnedAway::Expired),
-        Answer::Granted(_, Grant::Fresh | Grant::Resend)
-        | Answer::Accepted(_)
-        | Answer::Nothing => None,
+        Answer::Granted(_, Grant::Fresh | Grant::Resend) | Answer::Accepted(_) | Answer::Nothing => None,
     }
     .ok_or_else(|| odd_answer("an answer that does not fit its record"))
 }

@@ -40,10 +40,7 @@ impl Core {
             return Err(odd_answer("a grant without a lease"));
         };
         let policy = held.work.policy;
-        let (lease, most) = (
-            policy.lease.as_duration(),
-            policy.max_execution.as_duration(),
-        );
+        let (lease, most) = (policy.lease.as_duration(), policy.max_execution.as_duration());
         let hold = Arc::new(Hold::new(record.token(), lease, most, sent_at));
         store.engine().keep(hold.clone());
         Ok(Self {
@@ -64,10 +61,7 @@ impl Core {
     }
 
     fn step(&self, event: Event) -> Step {
-        Step {
-            target: Target::Id(self.token().id),
-            event,
-        }
+        Step { target: Target::Id(self.token().id), event }
     }
 
     fn write(&self, event: Event) -> Result<Driven> {
@@ -107,8 +101,7 @@ impl Core {
                 "checkpoint has {found} bytes: at most {CHECKPOINT_BYTES_MAX} expected"
             )));
         }
-        self.write(Event::Checkpoint(self.token(), bytes.to_vec()))
-            .map(drop)
+        self.write(Event::Checkpoint(self.token(), bytes.to_vec())).map(drop)
     }
 }
 
@@ -212,12 +205,7 @@ impl fmt::Display for FencingToken {
 }
 
 impl Reservation {
-    pub(super) fn new(
-        store: &Store,
-        record: &Record,
-        grant: Grant,
-        sent_at: Duration,
-    ) -> Result<Self> {
+    pub(super) fn new(store: &Store, record: &Record, grant: Grant, sent_at: Duration) -> Result<Self> {
         Core::new(store, record, grant, sent_at).map(|core| Self { core })
     }
 
@@ -248,8 +236,7 @@ impl Reservation {
     /// # Errors
     /// [`LeaseLost`](ErrorKind::LeaseLost) if it ended before.
     pub fn release(self) -> Result<()> {
-        self.core
-            .write(Event::Settle(self.core.token(), Settle::Released))?;
+        self.core.write(Event::Settle(self.core.token(), Settle::Released))?;
         self.core.over();
         Ok(())
     }
@@ -274,12 +261,7 @@ impl Reservation {
 }
 
 impl Claim {
-    pub(super) fn new(
-        store: &Store,
-        record: &Record,
-        grant: Grant,
-        sent_at: Duration,
-    ) -> Result<Self> {
+    pub(super) fn new(store: &Store, record: &Record, grant: Grant, sent_at: Duration) -> Result<Self> {
         Core::new(store, record, grant, sent_at).map(|core| Self { core })
     }
 
@@ -296,10 +278,7 @@ impl Claim {
     /// Grows with every attempt, for resources that can refuse a stale owner.
     pub fn fencing_token(&self) -> FencingToken {
         let Token { id, attempt } = self.core.token();
-        FencingToken {
-            record: id.0,
-            attempt,
-        }
+        FencingToken { record: id.0, attempt }
     }
 
     /// The key to send to the provider, so that it can dedupe too: a UUID version 8 (RFC 9562) derived from the
@@ -359,9 +338,7 @@ impl Claim {
     /// [`LeaseLost`](ErrorKind::LeaseLost).
     pub fn record_external_reference(&self, reference: &str) -> Result<()> {
         let reference = ExternalReference::new(reference)?;
-        self.core
-            .write(Event::Refer(self.core.token(), reference))
-            .map(drop)
+        self.core.write(Event::Refer(self.core.token(), reference)).map(drop)
     }
 
     /// Settles with the provider's own name for the effect; written together with the settlement.
@@ -372,13 +349,7 @@ impl Claim {
         let mut bytes = 0;
         let label: String = reference
             .chars()
-            .map(|c| {
-                if c.is_control() {
-                    char::REPLACEMENT_CHARACTER
-                } else {
-                    c
-                }
-            })
+            .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
             .take_while(|c| {
                 bytes += c.len_utf8();
                 bytes <= REFERENCE_BYTES_MAX
@@ -447,8 +418,7 @@ impl Claim {
     pub fn give_up(&self, failure: impl fmt::Display) -> Result<UnknownOutcome> {
         let driven = self.settle(Settlement::GaveUp(FailureReport::new(failure)))?;
         let record = accepted(driven.only())?;
-        UnknownOutcome::of(&record)
-            .ok_or_else(|| odd_answer("an outcome that is known after giving up"))
+        UnknownOutcome::of(&record).ok_or_else(|| odd_answer("an outcome that is known after giving up"))
     }
 
     /// The effect was not started after all: the next caller may run at once. It does not count against the attempt
@@ -480,9 +450,7 @@ impl Claim {
     /// # Ok::<(), dupeproof::Error>(())
     /// ```
     pub fn settle_and_begin(&self, settlement: Settlement, next: &Operation) -> Result<Begin> {
-        let step = self
-            .core
-            .step(Event::Settle(self.core.token(), self.admitted(settlement)));
+        let step = self.core.step(Event::Settle(self.core.token(), self.admitted(settlement)));
         let begin = self.core.store.drive_begin(vec![step], next);
         let begin = self.core.heard(begin)?;
         self.core.over();
@@ -495,9 +463,7 @@ impl Claim {
     }
 
     fn settle(&self, settlement: Settlement) -> Result<Driven> {
-        let driven = self
-            .core
-            .write(Event::Settle(self.core.token(), self.admitted(settlement)))?;
+        let driven = self.core.write(Event::Settle(self.core.token(), self.admitted(settlement)))?;
         self.core.over();
         Ok(driven)
     }
@@ -508,22 +474,16 @@ impl Claim {
         let bytes_max = self.core.store.response_bytes_max();
         let reference = self.core.reference.lock().clone();
         match settlement {
-            Settlement::Succeeded(response) => Settle::Succeeded {
-                response: response.admitted(policy, bytes_max),
-                reference,
-            },
-            Settlement::FailedTerminal(failure) => Settle::FailedTerminal {
-                failure: failure.admitted(policy, bytes_max),
-                reference,
-            },
-            Settlement::FailedRetryable(failure, retry) => Settle::FailedRetryable {
-                failure: failure.admitted(policy, bytes_max),
-                retry,
-            },
-            Settlement::GaveUp(failure) => Settle::GaveUp {
-                failure: failure.admitted(policy, bytes_max),
-                reference,
-            },
+            Settlement::Succeeded(response) => {
+                Settle::Succeeded { response: response.admitted(policy, bytes_max), reference }
+            }
+            Settlement::FailedTerminal(failure) => {
+                Settle::FailedTerminal { failure: failure.admitted(policy, bytes_max), reference }
+            }
+            Settlement::FailedRetryable(failure, retry) => {
+                Settle::FailedRetryable { failure: failure.admitted(policy, bytes_max), retry }
+            }
+            Settlement::GaveUp(failure) => Settle::GaveUp { failure: failure.admitted(policy, bytes_max), reference },
             Settlement::Released => Settle::Released,
         }
     }
@@ -531,10 +491,7 @@ impl Claim {
     /// The same claim on another open of the same store.
     pub(super) fn moved_to(self, store: &Store, record: &Record) -> Result<Self> {
         if record.token() != self.core.token() || record.head.identity != self.core.identity {
-            return Err(Error::new(
-                ErrorKind::LeaseLost,
-                "another attempt was granted since",
-            ));
+            return Err(Error::new(ErrorKind::LeaseLost, "another attempt was granted since"));
         }
         // The old store is of no more use to it, so its drop must not give anything up there.
         self.core.over();
@@ -560,53 +517,34 @@ impl Claim {
 #[cfg(feature = "json")]
 pub(super) fn to_json<T: serde::Serialize + ?Sized>(value: &T) -> Result<Vec<u8>> {
     serde_json::to_vec(value).map_err(|error| {
-        Error::new(
-            ErrorKind::Response,
-            format!("the response cannot be written as JSON: {error}"),
-        )
-        .with_source(error)
+        Error::new(ErrorKind::Response, format!("the response cannot be written as JSON: {error}")).with_source(error)
     })
 }
 
 fn accepted(answer: Answer) -> Result<Box<Record>> {
     match answer {
         Answer::Accepted(record) => Ok(record),
-        _ => Err(odd_answer(
-            "a settlement that was neither accepted nor refused",
-        )),
+        _ => Err(odd_answer("a settlement that was neither accepted nor refused")),
     }
 }
 
 fn replay_of(record: &Record) -> Result<Replay> {
-    Replay::of(record).ok_or_else(|| {
-        Error::new(
-            ErrorKind::Refused,
-            "the response's retention has ended already",
-        )
-    })
+    Replay::of(record).ok_or_else(|| Error::new(ErrorKind::Refused, "the response's retention has ended already"))
 }
 
 /// Only a defect of this crate can cause it; callers get an error all the same.
 pub(super) fn odd_answer(what: &str) -> Error {
-    Error::new(
-        ErrorKind::Damaged,
-        format!("the machine gave {what}: please report this as a defect"),
-    )
+    Error::new(ErrorKind::Damaged, format!("the machine gave {what}: please report this as a defect"))
 }
 
 impl fmt::Debug for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Claim")
-            .field("key", self.key())
-            .field("attempt", &self.attempt())
-            .finish_non_exhaustive()
+        f.debug_struct("Claim").field("key", self.key()).field("attempt", &self.attempt()).finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for Reservation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reservation")
-            .field("key", &self.core.identity.key)
-            .finish_non_exhaustive()
+        f.debug_struct("Reservation").field("key", &self.core.identity.key).finish_non_exhaustive()
     }
 }

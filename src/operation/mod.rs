@@ -6,9 +6,7 @@ mod claim;
 mod run;
 mod spec;
 
-pub use answer::{
-    Begin, Conflict, Expired, InProgress, Replay, Reserve, RetryLater, UnknownOutcome,
-};
+pub use answer::{Begin, Conflict, Expired, InProgress, Replay, Reserve, RetryLater, UnknownOutcome};
 pub use claim::{AfterFailure, Claim, FencingToken, Reservation, Settlement};
 pub use run::{Failure, Outcome};
 pub use spec::{Nonce, Operation};

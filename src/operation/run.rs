@@ -114,9 +114,7 @@ impl Store {
         operation: &Operation,
         effect: impl FnOnce(&Claim) -> std::result::Result<Response, Failure>,
     ) -> Result<Outcome<Vec<u8>>> {
-        self.run_with(operation, effect, |replay| {
-            replay.value().map(<[u8]>::to_vec)
-        })
+        self.run_with(operation, effect, |replay| replay.value().map(<[u8]>::to_vec))
     }
 
     /// Begins the operation, performs the effect if it is its turn, and settles it, with a value that is stored as JSON.
@@ -167,18 +165,14 @@ impl Store {
         match effect(&claim).map_err(|Failure(settlement)| settlement) {
             Ok(response) => replayed(claim.succeed_raw(response)?, value),
             Err(Settlement::Succeeded(response)) => replayed(claim.succeed_raw(response)?, value),
-            Err(Settlement::FailedTerminal(report)) => claim
-                .fail_terminal_with(report)
-                .map(Outcome::FailedTerminal),
+            Err(Settlement::FailedTerminal(report)) => claim.fail_terminal_with(report).map(Outcome::FailedTerminal),
             Err(Settlement::FailedRetryable(report, retry)) => {
                 Ok(match claim.fail_retryable(report.message(), retry)? {
                     AfterFailure::RetryLater(later) => Outcome::RetryLater(later),
                     AfterFailure::Exhausted(replay) => Outcome::FailedTerminal(replay),
                 })
             }
-            Err(Settlement::GaveUp(report)) => {
-                claim.give_up(report.message()).map(Outcome::Unknown)
-            }
+            Err(Settlement::GaveUp(report)) => claim.give_up(report.message()).map(Outcome::Unknown),
             Err(Settlement::Released) => claim.release().map(|()| Outcome::NotStarted),
         }
     }

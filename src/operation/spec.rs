@@ -48,13 +48,7 @@ impl Operation {
     /// for 7 days and tombstones for 90 more, 100 attempts, an opaque remote side.
     pub fn new(key: OperationKey, fingerprint: Fingerprint) -> Self {
         let identity = Identity::operation(key);
-        Self {
-            identity,
-            fingerprint,
-            policy: Policy::default(),
-            wait: None,
-            nonce: None,
-        }
+        Self { identity, fingerprint, policy: Policy::default(), wait: None, nonce: None }
     }
 
     /// How long a claim is good without a renewal: 50 ms to 7 days. Too short, and a slow disk turns live executions
@@ -135,9 +129,7 @@ impl Operation {
     pub(super) fn check(&self) -> Result<()> {
         if self.wait.is_some_and(|wait| wait > DELAY_MAX.as_duration()) {
             let (found, most) = (self.wait.unwrap_or_default(), DELAY_MAX.as_duration());
-            return Err(Error::invalid_input(format!(
-                "wait is {found:?}: at most {most:?} expected"
-            )));
+            return Err(Error::invalid_input(format!("wait is {found:?}: at most {most:?} expected")));
         }
         self.policy.check()
     }

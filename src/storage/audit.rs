@@ -86,20 +86,11 @@ pub enum Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreadable { record, reason } => {
-                write!(f, "record {record} cannot be read: {reason}")
-            }
+            Self::Unreadable { record, reason } => write!(f, "record {record} cannot be read: {reason}"),
             Self::NotIndexed { record } => write!(f, "record {record} is not in the index"),
-            Self::StrayIndexRow { record } => write!(
-                f,
-                "an index row leads to record {record}, which is not its own"
-            ),
-            Self::SideRow { record, expected } => {
-                write!(f, "record {record} lacks its side row: {expected}")
-            }
-            Self::StraySideRow { record } => {
-                write!(f, "a side row of record {record} should not be there")
-            }
+            Self::StrayIndexRow { record } => write!(f, "an index row leads to record {record}, which is not its own"),
+            Self::SideRow { record, expected } => write!(f, "record {record} lacks its side row: {expected}"),
+            Self::StraySideRow { record } => write!(f, "a side row of record {record} should not be there"),
         }
     }
 }
@@ -108,10 +99,7 @@ impl Snapshot {
     /// Reads everything once, in the order of the tables. Progress is reported as rows read.
     pub(crate) fn audit(&self, mut progress: impl FnMut(u64)) -> Result<VerifyReport> {
         let mut report = VerifyReport::default();
-        let unsettled = self
-            .txn
-            .open_table(tables::UNSETTLED)
-            .map_err(fault::table)?;
+        let unsettled = self.txn.open_table(tables::UNSETTLED).map_err(fault::table)?;
         for entry in self.records().iter().map_err(fault::storage)? {
             let (id, row) = entry.map_err(fault::storage)?;
             let id = RecordId(id.value());
@@ -122,10 +110,7 @@ impl Snapshot {
                     self.audit_index(&record, &mut report)?;
                     self.audit_side_row(&record, &unsettled, &mut report)?;
                 }
-                Err(error) => report.note(Problem::Unreadable {
-                    record: id.0,
-                    reason: error.to_string(),
-                }),
+                Err(error) => report.note(Problem::Unreadable { record: id.0, reason: error.to_string() }),
             }
         }
         self.audit_strays(&unsettled, &mut report)?;
@@ -133,14 +118,9 @@ impl Snapshot {
     }
 
     fn audit_index(&self, record: &Record, report: &mut VerifyReport) -> Result<()> {
-        let found = self
-            .index()
-            .get(index_key(&record.head.identity))
-            .map_err(fault::storage)?;
+        let found = self.index().get(index_key(&record.head.identity)).map_err(fault::storage)?;
         if found.map(|id| id.value()) != Some(record.head.id.0) {
-            report.note(Problem::NotIndexed {
-                record: record.head.id.0,
-            });
+            report.note(Problem::NotIndexed { record: record.head.id.0 });
         }
         Ok(())
     }
@@ -160,17 +140,11 @@ impl Snapshot {
             }
             SideRow::Retention(which, due) => {
                 let table = self.txn.open_table(shelf(which)).map_err(fault::table)?;
-                table
-                    .get((due.as_unix_millis(), id))
-                    .map_err(fault::storage)?
-                    .is_some()
+                table.get((due.as_unix_millis(), id)).map_err(fault::storage)?.is_some()
             }
         };
         if !is_there {
-            report.note(Problem::SideRow {
-                record: id,
-                expected: format!("{expected:?}"),
-            });
+            report.note(Problem::SideRow { record: id, expected: format!("{expected:?}") });
         }
         Ok(())
     }
@@ -184,20 +158,15 @@ impl Snapshot {
         for entry in self.index().iter().map_err(fault::storage)? {
             let (key, id) = entry.map_err(fault::storage)?;
             let id = RecordId(id.value());
-            let is_own = self
-                .read(id)
-                .ok()
-                .flatten()
-                .is_some_and(|record| index_key(&record.head.identity) == key.value());
+            let is_own =
+                self.read(id).ok().flatten().is_some_and(|record| index_key(&record.head.identity) == key.value());
             if !is_own {
                 report.note(Problem::StrayIndexRow { record: id.0 });
             }
         }
         for entry in unsettled.iter().map_err(fault::storage)? {
             let id = RecordId(entry.map_err(fault::storage)?.0.value());
-            let is_own = self
-                .side_row_of(id)
-                .is_some_and(|side| matches!(side, SideRow::Unsettled(_)));
+            let is_own = self.side_row_of(id).is_some_and(|side| matches!(side, SideRow::Unsettled(_)));
             if !is_own {
                 report.note(Problem::StraySideRow { record: id.0 });
             }

@@ -34,9 +34,7 @@ impl Snapshot {
             self.copy_table(&copy, tables::INDEX, |_, _| Ok(()))?;
             self.copy_table(&copy, tables::RECORDS, |id, row| {
                 copied += 1;
-                decode(RecordId(id), row)
-                    .map(drop)
-                    .map_err(|error| fault::row(format_args!("record {id}"), error))
+                decode(RecordId(id), row).map(drop).map_err(|error| fault::row(format_args!("record {id}"), error))
             })?;
             self.copy_table(&copy, tables::UNSETTLED, |_, _| Ok(()))?;
             for shelf in Shelf::ALL {
@@ -64,9 +62,7 @@ impl Snapshot {
                 for row in rows.by_ref().take(ROWS_PER_COMMIT) {
                     let (key, value) = row.map_err(fault::storage)?;
                     check(key.value(), value.value())?;
-                    target
-                        .insert(key.value(), value.value())
-                        .map_err(fault::storage)?;
+                    target.insert(key.value(), value.value()).map_err(fault::storage)?;
                     left -= 1;
                 }
             }

@@ -7,9 +7,7 @@ use redb::{ReadableTable, Table, WriteTransaction};
 
 use super::codec::{decode, encode, encode_meta};
 use super::fault;
-use super::tables::{
-    self, DueKey, IndexKey, META, UnsettledValue, index_key, meta, shelf, unsettled_value,
-};
+use super::tables::{self, DueKey, IndexKey, META, UnsettledValue, index_key, meta, shelf, unsettled_value};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::event::{Answer, Change, Context, Event, Rejection};
 use crate::machine::index::{Shelf, SideRow};
@@ -104,15 +102,9 @@ impl<'txn> Batch<'txn> {
         let id_before = self.id_next;
         while let Some(Step { target, event }) = steps.next() {
             let at = self.slot(&mut slots, &target).map_err(unreadable)?;
-            let context = self
-                .context(moment, incarnation)
-                .map_err(DriveError::Transaction)?;
+            let context = self.context(moment, incarnation).map_err(DriveError::Transaction)?;
             // A later step may be for the same row, so it must find this one's result.
-            let record = if steps.len() > 0 {
-                slots[at].record.clone()
-            } else {
-                slots[at].record.take()
-            };
+            let record = if steps.len() > 0 { slots[at].record.clone() } else { slots[at].record.take() };
             let transition = match transition(record, event, &context) {
                 Ok(transition) => transition,
                 Err(rejection) => {
@@ -161,20 +153,11 @@ impl<'txn> Batch<'txn> {
             None => self.last_id()?.map_or(1, |id| id.saturating_add(1)),
         };
         self.id_next = Some(fresh_id);
-        Ok(Context {
-            now: moment.now,
-            wall: moment.wall,
-            incarnation,
-            fresh_id: RecordId(fresh_id),
-        })
+        Ok(Context { now: moment.now, wall: moment.wall, incarnation, fresh_id: RecordId(fresh_id) })
     }
 
     fn last_id(&self) -> Result<Option<u64>> {
-        Ok(self
-            .records
-            .last()
-            .map_err(fault::storage)?
-            .map(|(id, _)| id.value()))
+        Ok(self.records.last().map_err(fault::storage)?.map(|(id, _)| id.value()))
     }
 
     /// The place of a step's row among those the command has read already, reading it if need be.
@@ -192,9 +175,7 @@ impl<'txn> Batch<'txn> {
         };
         // A step by id and one by key may mean the same row.
         if let Some(found) = &record
-            && let Some(at) = slots
-                .iter()
-                .position(|slot| slot.identity.as_ref() == Some(&found.head.identity))
+            && let Some(at) = slots.iter().position(|slot| slot.identity.as_ref() == Some(&found.head.identity))
         {
             return Ok(at);
         }
@@ -203,24 +184,13 @@ impl<'txn> Batch<'txn> {
             (Target::Id(_), Some(record)) => Some(record.head.identity.clone()),
             (Target::Id(_), None) => None,
         };
-        let stored = record
-            .as_ref()
-            .map(|record| (record.head.id, record.side_row()));
-        slots.push(Slot {
-            identity,
-            stored,
-            record,
-            verdict: Change::Keep,
-        });
+        let stored = record.as_ref().map(|record| (record.head.id, record.side_row()));
+        slots.push(Slot { identity, stored, record, verdict: Change::Keep });
         Ok(slots.len() - 1)
     }
 
     fn find(&self, identity: &Identity) -> Result<Option<Record>> {
-        let Some(id) = self
-            .index
-            .get(index_key(identity))
-            .map_err(fault::storage)?
-        else {
+        let Some(id) = self.index.get(index_key(identity)).map_err(fault::storage)? else {
             return Ok(None);
         };
         let id = RecordId(id.value());
@@ -232,9 +202,7 @@ impl<'txn> Batch<'txn> {
         let Some(row) = self.records.get(id.0).map_err(fault::storage)? else {
             return Ok(None);
         };
-        decode(id, row.value())
-            .map(Some)
-            .map_err(|error| fault::row(format_args!("record {}", id.0), error))
+        decode(id, row.value()).map(Some).map_err(|error| fault::row(format_args!("record {}", id.0), error))
     }
 
     fn write(&mut self, slot: Slot) -> Result<()> {
@@ -257,13 +225,9 @@ impl<'txn> Batch<'txn> {
         if let Some((old, _)) = replaced {
             self.records.remove(old.0).map_err(fault::storage)?;
         }
-        self.records
-            .insert(id.0, row.as_slice())
-            .map_err(fault::storage)?;
+        self.records.insert(id.0, row.as_slice()).map_err(fault::storage)?;
         if stored.is_none() || replaced.is_some() {
-            self.index
-                .insert(index_key(&record.head.identity), id.0)
-                .map_err(fault::storage)?;
+            self.index.insert(index_key(&record.head.identity), id.0).map_err(fault::storage)?;
         }
         match stored {
             Some((old, before)) if old == id && before == side => {}
@@ -294,9 +258,7 @@ impl<'txn> Batch<'txn> {
         self.records.remove(id.0).map_err(fault::storage)?;
         self.remove_side(id, side)?;
         if let Some(identity) = identity {
-            self.index
-                .remove(index_key(identity))
-                .map_err(fault::storage)?;
+            self.index.remove(index_key(identity)).map_err(fault::storage)?;
         }
         Ok(())
     }
@@ -304,14 +266,10 @@ impl<'txn> Batch<'txn> {
     fn insert_side(&mut self, id: RecordId, side: SideRow) -> Result<()> {
         match side {
             SideRow::Unsettled(row) => {
-                self.unsettled
-                    .insert(id.0, unsettled_value(&row))
-                    .map_err(fault::storage)?;
+                self.unsettled.insert(id.0, unsettled_value(&row)).map_err(fault::storage)?;
             }
             SideRow::Retention(shelf, due) => {
-                self.shelf(shelf)?
-                    .insert((due.as_unix_millis(), id.0), ())
-                    .map_err(fault::storage)?;
+                self.shelf(shelf)?.insert((due.as_unix_millis(), id.0), ()).map_err(fault::storage)?;
             }
         }
         Ok(())
@@ -319,16 +277,10 @@ impl<'txn> Batch<'txn> {
 
     fn remove_side(&mut self, id: RecordId, side: SideRow) -> Result<()> {
         let found = match side {
-            SideRow::Unsettled(_) => self
-                .unsettled
-                .remove(id.0)
-                .map_err(fault::storage)?
-                .is_some(),
-            SideRow::Retention(shelf, due) => self
-                .shelf(shelf)?
-                .remove((due.as_unix_millis(), id.0))
-                .map_err(fault::storage)?
-                .is_some(),
+            SideRow::Unsettled(_) => self.unsettled.remove(id.0).map_err(fault::storage)?.is_some(),
+            SideRow::Retention(shelf, due) => {
+                self.shelf(shelf)?.remove((due.as_unix_millis(), id.0)).map_err(fault::storage)?.is_some()
+            }
         };
         // `verify` reports it; a lost side row is no reason to lose an outcome.
         debug_assert!(found, "record {} has no side row {side:?}", id.0);
@@ -353,17 +305,11 @@ impl<'txn> Batch<'txn> {
 
     /// The store time the file has seen, if it has seen any.
     pub(crate) fn high_water(&self) -> Result<Option<Timestamp>> {
-        Ok(self
-            .meta(meta::HIGH_WATER)?
-            .map(Timestamp::from_unix_millis))
+        Ok(self.meta(meta::HIGH_WATER)?.map(Timestamp::from_unix_millis))
     }
 
     /// Moves the mark to `now` if it lags far enough behind `mark`. Returns the mark as it is with this commit.
-    pub(crate) fn raise_high_water(
-        &mut self,
-        mark: Option<Timestamp>,
-        now: Timestamp,
-    ) -> Result<Timestamp> {
+    pub(crate) fn raise_high_water(&mut self, mark: Option<Timestamp>, now: Timestamp) -> Result<Timestamp> {
         match mark {
             Some(mark) if now.minus(mark) < HIGH_WATER_STEP => Ok(mark),
             _ => {
@@ -380,9 +326,7 @@ impl<'txn> Batch<'txn> {
 
     fn set_meta(&mut self, name: &str, value: u64) -> Result<()> {
         let mut table = self.txn.open_table(META).map_err(fault::table)?;
-        table
-            .insert(name, encode_meta(name, value).as_slice())
-            .map_err(fault::storage)?;
+        table.insert(name, encode_meta(name, value).as_slice()).map_err(fault::storage)?;
         self.dirty = true;
         Ok(())
     }
@@ -390,9 +334,7 @@ impl<'txn> Batch<'txn> {
 
 impl std::fmt::Debug for Batch<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Batch")
-            .field("id_next", &self.id_next)
-            .finish_non_exhaustive()
+        f.debug_struct("Batch").field("id_next", &self.id_next).finish_non_exhaustive()
     }
 }
 
@@ -405,10 +347,7 @@ fn is_held(side: &SideRow) -> bool {
 }
 
 pub(super) fn missing_row(id: RecordId) -> Error {
-    Error::new(
-        ErrorKind::Damaged,
-        format!("the index names record {}, which is missing", id.0),
-    )
+    Error::new(ErrorKind::Damaged, format!("the index names record {}, which is missing", id.0))
 }
 
 /// Damage concerns one row; everything else concerns the transaction.

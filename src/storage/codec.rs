@@ -66,11 +66,7 @@ type BodyOwned = Body<String, Vec<u8>, Vec<Decision>, State>;
 /// # Panics
 /// If the record breaks its own invariants: only a defect of this crate can do that, and it must not reach the disk.
 pub(super) fn encode(record: &Record) -> Vec<u8> {
-    assert_eq!(
-        record.check(),
-        Ok(()),
-        "a record is checked before it is written"
-    );
+    assert_eq!(record.check(), Ok(()), "a record is checked before it is written");
     let head = &record.head;
     let (algorithm, payload_len, digest) = head.fingerprint.to_stored();
     let body: BodyRef<'_> = Body {
@@ -89,11 +85,7 @@ pub(super) fn encode(record: &Record) -> Vec<u8> {
         decisions: &head.decisions,
         state: &record.state,
     };
-    let response = record
-        .state
-        .response()
-        .and_then(Response::bytes)
-        .unwrap_or_default();
+    let response = record.state.response().and_then(Response::bytes).unwrap_or_default();
     let mut row = Vec::with_capacity(BODY_AT + 256 + response.len());
     row.extend_from_slice(&[ROW_FORMAT, CODEC_BINCODE]);
     row.extend_from_slice(&[0; BODY_AT - SUM_AT]);
@@ -120,9 +112,7 @@ pub(super) fn decode(id: RecordId, row: &[u8]) -> Result<Record, DecodeError> {
     let identity = Identity::from_parts(kind, &body.tenant, &body.operation, &body.key, &body.step)
         .map_err(|_| Damaged("the row's identity is out of bounds"))?;
     let fingerprint = Fingerprint::from_stored(body.algorithm, body.payload_len, &body.digest)
-        .map_err(|_| DecodeError::UnknownAlgorithm {
-            found: body.algorithm,
-        })?;
+        .map_err(|_| DecodeError::UnknownAlgorithm { found: body.algorithm })?;
     let reference = body
         .reference
         .map(|reference| ExternalReference::new(&reference))
@@ -150,20 +140,12 @@ pub(super) fn decode(id: RecordId, row: &[u8]) -> Result<Record, DecodeError> {
 }
 
 fn open_row(id: RecordId, row: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
-    let (&[format, codec], _) = row
-        .split_first_chunk::<SUM_AT>()
-        .ok_or(Damaged("the row is cut short"))?;
+    let (&[format, codec], _) = row.split_first_chunk::<SUM_AT>().ok_or(Damaged("the row is cut short"))?;
     if format > ROW_FORMAT {
         return Err(DecodeError::NewerRow { found: format });
     }
-    let stored = row
-        .get(SUM_AT..BODY_LEN_AT)
-        .and_then(|bytes| bytes.try_into().ok())
-        .map(u64::from_le_bytes);
-    let len = row
-        .get(BODY_LEN_AT..BODY_AT)
-        .and_then(|bytes| bytes.try_into().ok())
-        .map(u32::from_le_bytes);
+    let stored = row.get(SUM_AT..BODY_LEN_AT).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
+    let len = row.get(BODY_LEN_AT..BODY_AT).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
     let (Some(stored), Some(len)) = (stored, len) else {
         return Err(Damaged("the row is cut short"));
     };
@@ -173,9 +155,7 @@ fn open_row(id: RecordId, row: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
     if format != ROW_FORMAT || codec != CODEC_BINCODE {
         return Err(Damaged("the row's format was never written"));
     }
-    row[BODY_AT..]
-        .split_at_checked(len as usize)
-        .ok_or(Damaged("the row is shorter than its body"))
+    row[BODY_AT..].split_at_checked(len as usize).ok_or(Damaged("the row is shorter than its body"))
 }
 
 /// Over the row's key, its format and codec, and everything behind the sum, so that a good row in a wrong place is seen.
@@ -196,16 +176,9 @@ pub(super) fn encode_meta(name: &str, value: u64) -> [u8; 16] {
 }
 
 pub(super) fn decode_meta(name: &str, row: &[u8]) -> Result<u64, DecodeError> {
-    let row: &[u8; 16] = row
-        .try_into()
-        .map_err(|_| Damaged("a meta row has the wrong length"))?;
+    let row: &[u8; 16] = row.try_into().map_err(|_| Damaged("a meta row has the wrong length"))?;
     let (value, stored) = row.split_at(8);
-    let number = |bytes: &[u8]| {
-        bytes
-            .iter()
-            .rev()
-            .fold(0, |number, byte| number << 8 | u64::from(*byte))
-    };
+    let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
     let value = number(value);
     if number(stored) == meta_sum(name, value) {
         Ok(value)

@@ -53,9 +53,7 @@ pub(crate) fn open_or_create<E>(
         return Ok(opened);
     }
     match existing {
-        Existing::MustExist => Err(OpenError::File(CreateError::Missing {
-            path: path.to_owned(),
-        })),
+        Existing::MustExist => Err(OpenError::File(CreateError::Missing { path: path.to_owned() })),
         Existing::OrCreate => {
             let place = Place::of(path).map_err(OpenError::File)?;
             let image = image().map_err(OpenError::Image)?;
@@ -65,23 +63,15 @@ pub(crate) fn open_or_create<E>(
 }
 
 fn create(place: &Place, image: &[u8]) -> Result<OpenedFile, CreateError> {
-    assert!(
-        image.starts_with(&MAGIC),
-        "a new store begins like every store"
-    );
+    assert!(image.starts_with(&MAGIC), "a new store begins like every store");
     for _ in 0..ATTEMPTS_MAX {
         let creation = place.create_with(image, &mut |_| Ok(()))?;
         // The handle that goes out is a new one even for a file of ours: see the module's second paragraph.
         if let Some(opened) = open_existing(&place.target)? {
-            return Ok(OpenedFile {
-                created: creation == Creation::Ours(opened.identity),
-                ..opened
-            });
+            return Ok(OpenedFile { created: creation == Creation::Ours(opened.identity), ..opened });
         }
     }
-    Err(CreateError::Contended {
-        path: place.target.clone(),
-    })
+    Err(CreateError::Contended { path: place.target.clone() })
 }
 
 /// Opens what is at `path`; `None` if nothing is.
@@ -91,9 +81,7 @@ fn open_existing(path: &Path) -> Result<Option<OpenedFile>, CreateError> {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             // Creating what a link points to would hide that the disk behind it is not mounted.
             return match fs::symlink_metadata(path) {
-                Ok(metadata) if metadata.is_symlink() => Err(CreateError::DanglingLink {
-                    path: path.to_owned(),
-                }),
+                Ok(metadata) if metadata.is_symlink() => Err(CreateError::DanglingLink { path: path.to_owned() }),
                 _ => Ok(None),
             };
         }
@@ -110,9 +98,7 @@ fn open_existing(path: &Path) -> Result<Option<OpenedFile>, CreateError> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(CreateError::from_open(&real, error)),
     };
-    let metadata = file
-        .metadata()
-        .map_err(|error| CreateError::io("inspect", &real, error))?;
+    let metadata = file.metadata().map_err(|error| CreateError::io("inspect", &real, error))?;
     expect_regular(&real, &metadata)?;
     if metadata.len() == 0 {
         return Err(CreateError::Empty { path: real });
@@ -121,34 +107,19 @@ fn open_existing(path: &Path) -> Result<Option<OpenedFile>, CreateError> {
         return Err(CreateError::Foreign { path: real });
     }
     let identity = FileIdentity::of(&metadata);
-    if !identity
-        .still_at(&real)
-        .map_err(|error| CreateError::io("inspect", &real, error))?
-    {
+    if !identity.still_at(&real).map_err(|error| CreateError::io("inspect", &real, error))? {
         return Err(CreateError::Replaced { path: real });
     }
     secure_name(&real, &metadata)?;
-    Ok(Some(OpenedFile {
-        file,
-        path: real,
-        identity,
-        created: false,
-    }))
+    Ok(Some(OpenedFile { file, path: real, identity, created: false }))
 }
 
 fn expect_regular(path: &Path, metadata: &Metadata) -> Result<(), CreateError> {
     if metadata.is_file() {
         return Ok(());
     }
-    let found = if metadata.is_dir() {
-        "a directory"
-    } else {
-        "a pipe, socket or device"
-    };
-    Err(CreateError::NotAFile {
-        path: path.to_owned(),
-        found,
-    })
+    let found = if metadata.is_dir() { "a directory" } else { "a pipe, socket or device" };
+    Err(CreateError::NotAFile { path: path.to_owned(), found })
 }
 
 fn begins_like_a_store(mut file: &File) -> io::Result<bool> {
@@ -158,9 +129,7 @@ fn begins_like_a_store(mut file: &File) -> io::Result<bool> {
 
     let mut start = Vec::with_capacity(MAGIC.len());
     match file.take(MAGIC.len() as u64).read_to_end(&mut start) {
-        Err(error) if cfg!(windows) && error.raw_os_error() == Some(ERROR_LOCK_VIOLATION) => {
-            return Ok(true);
-        }
+        Err(error) if cfg!(windows) && error.raw_os_error() == Some(ERROR_LOCK_VIOLATION) => return Ok(true),
         read => read?,
     };
     file.rewind()?;
@@ -179,9 +148,7 @@ fn secure_name(path: &Path, metadata: &Metadata) -> Result<(), CreateError> {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(()),
         Err(error) => return Err(CreateError::io("open", parent, error)),
     };
-    directory
-        .sync()
-        .map_err(|error| CreateError::io("sync", parent, error))?;
+    directory.sync().map_err(|error| CreateError::io("sync", parent, error))?;
     if FileIdentity::has_other_names(metadata) {
         directory.sweep_dead_creators(file_name);
     }
@@ -218,43 +185,22 @@ enum Creation {
 
 impl Place {
     fn of(path: &Path) -> Result<Self, CreateError> {
-        let ends_open = path
-            .as_os_str()
-            .as_encoded_bytes()
-            .last()
-            .is_some_and(|&byte| path::is_separator(byte.into()));
+        let ends_open = path.as_os_str().as_encoded_bytes().last().is_some_and(|&byte| path::is_separator(byte.into()));
         let Some(file_name) = path.file_name().filter(|_| !ends_open) else {
-            return Err(CreateError::NoFileName {
-                path: path.to_owned(),
-            });
+            return Err(CreateError::NoFileName { path: path.to_owned() });
         };
-        let parent = path
-            .parent()
-            .filter(|parent| !parent.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let real = match fs::canonicalize(parent) {
             Ok(real) if real.is_dir() => real,
-            Err(error)
-                if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
-            {
+            Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 return Err(CreateError::io("resolve", parent, error));
             }
-            _ => {
-                return Err(CreateError::NoDirectory {
-                    path: path.to_owned(),
-                    directory: parent.to_owned(),
-                });
-            }
+            _ => return Err(CreateError::NoDirectory { path: path.to_owned(), directory: parent.to_owned() }),
         };
-        let directory =
-            Directory::open(&real).map_err(|error| CreateError::io("open", &real, error))?;
+        let directory = Directory::open(&real).map_err(|error| CreateError::io("open", &real, error))?;
         directory.sweep_dead_creators(file_name);
         directory.announce_creator();
-        Ok(Self {
-            target: real.join(file_name),
-            directory,
-            file_name: file_name.to_owned(),
-        })
+        Ok(Self { target: real.join(file_name), directory, file_name: file_name.to_owned() })
     }
 
     /// Makes one attempt. An error from `after` ends it at that point with nothing cleaned up, as a crash would.
@@ -271,14 +217,10 @@ impl Place {
             })
         };
         reached(&mut temp, Step::TempCreated)?;
-        file.write_all(image)
-            .map_err(|error| CreateError::io("write", &temp.path, error))?;
+        file.write_all(image).map_err(|error| CreateError::io("write", &temp.path, error))?;
         reached(&mut temp, Step::TempWritten)?;
-        file.sync_all()
-            .map_err(|error| CreateError::io("sync", &temp.path, error))?;
-        let metadata = file
-            .metadata()
-            .map_err(|error| CreateError::io("inspect", &temp.path, error))?;
+        file.sync_all().map_err(|error| CreateError::io("sync", &temp.path, error))?;
+        let metadata = file.metadata().map_err(|error| CreateError::io("inspect", &temp.path, error))?;
         drop(file);
         reached(&mut temp, Step::TempSynced)?;
         match put_in_place(&temp.path, &self.target)? {
@@ -289,9 +231,7 @@ impl Place {
         reached(&mut temp, Step::Placed)?;
         temp.remove();
         reached(&mut temp, Step::TempRemoved)?;
-        self.directory
-            .sync()
-            .map_err(|error| CreateError::io("sync", &self.directory.path, error))?;
+        self.directory.sync().map_err(|error| CreateError::io("sync", &self.directory.path, error))?;
         reached(&mut temp, Step::DirectorySynced)?;
         Ok(Creation::Ours(FileIdentity::of(&metadata)))
     }
@@ -321,30 +261,16 @@ impl NewFile {
     /// Gives the file its name. Content and name are durable on return; until then, nothing has the name.
     pub(crate) fn publish(mut self) -> Result<(), CreateError> {
         let (temp, target) = (&self.temp.path, &self.place.target);
-        let file = OpenOptions::new()
-            .write(true)
-            .open(temp)
-            .map_err(|error| CreateError::io("open", temp, error))?;
-        file.sync_all()
-            .map_err(|error| CreateError::io("sync", temp, error))?;
+        let file = OpenOptions::new().write(true).open(temp).map_err(|error| CreateError::io("open", temp, error))?;
+        file.sync_all().map_err(|error| CreateError::io("sync", temp, error))?;
         match put_in_place(temp, target)? {
             Placing::Done => {}
-            Placing::NameTaken => {
-                return Err(CreateError::Taken {
-                    path: target.clone(),
-                });
-            }
-            Placing::TempGone => {
-                return Err(CreateError::Contended {
-                    path: target.clone(),
-                });
-            }
+            Placing::NameTaken => return Err(CreateError::Taken { path: target.clone() }),
+            Placing::TempGone => return Err(CreateError::Contended { path: target.clone() }),
         }
         self.temp.remove();
         let directory = &self.place.directory;
-        directory
-            .sync()
-            .map_err(|error| CreateError::io("sync", &directory.path, error))
+        directory.sync().map_err(|error| CreateError::io("sync", &directory.path, error))
     }
 }
 
@@ -367,35 +293,21 @@ fn put_in_place(temp: &Path, target: &Path) -> Result<Placing, CreateError> {
 }
 
 #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
-fn rename_unless_taken(
-    temp: &Path,
-    target: &Path,
-    _link_error: io::Error,
-) -> Result<Placing, CreateError> {
+fn rename_unless_taken(temp: &Path, target: &Path, _link_error: io::Error) -> Result<Placing, CreateError> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
 
     match renameat_with(CWD, temp, CWD, target, RenameFlags::NOREPLACE).map_err(io::Error::from) {
         Ok(()) => Ok(Placing::Done),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(Placing::NameTaken),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Placing::TempGone),
-        Err(source) => Err(CreateError::CannotPlace {
-            path: target.to_owned(),
-            source,
-        }),
+        Err(source) => Err(CreateError::CannotPlace { path: target.to_owned(), source }),
     }
 }
 
 /// The standard rename replaces what is there, so there is no second way here.
 #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
-fn rename_unless_taken(
-    _temp: &Path,
-    target: &Path,
-    link_error: io::Error,
-) -> Result<Placing, CreateError> {
-    Err(CreateError::CannotPlace {
-        path: target.to_owned(),
-        source: link_error,
-    })
+fn rename_unless_taken(_temp: &Path, target: &Path, link_error: io::Error) -> Result<Placing, CreateError> {
+    Err(CreateError::CannotPlace { path: target.to_owned(), source: link_error })
 }
 
 /// The file that becomes the store, under a name that nobody looks for. Removed when dropped.
@@ -424,16 +336,8 @@ impl Temp {
         options.write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options
-            .open(&path)
-            .map_err(|error| CreateError::io("create", &path, error))?;
-        Ok((
-            Self {
-                path,
-                cleanup: Cleanup::Remove,
-            },
-            file,
-        ))
+        let file = options.open(&path).map_err(|error| CreateError::io("create", &path, error))?;
+        Ok((Self { path, cleanup: Cleanup::Remove }, file))
     }
 
     /// Whether `name` is one that [`Temp::create`] gives on the way to a store named `file_name`.
@@ -447,9 +351,7 @@ impl Temp {
         let is_number = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
         numbers.is_some_and(|numbers| {
             let mut parts = numbers.split(|&byte| byte == b'-');
-            parts.next().is_some_and(is_number)
-                && parts.next().is_some_and(is_number)
-                && parts.next().is_none()
+            parts.next().is_some_and(is_number) && parts.next().is_some_and(is_number) && parts.next().is_none()
         })
     }
 
@@ -478,23 +380,13 @@ struct Directory {
 #[cfg(unix)]
 impl Directory {
     fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self {
-            path: path.to_owned(),
-            handle: File::open(path)?,
-        })
+        Ok(Self { path: path.to_owned(), handle: File::open(path)? })
     }
 
     /// Makes names in this directory survive a power cut, as far as its file system offers that at all.
     fn sync(&self) -> io::Result<()> {
         match self.handle.sync_all() {
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::InvalidInput | ErrorKind::Unsupported
-                ) =>
-            {
-                Ok(())
-            }
+            Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
             synced => synced,
         }
     }
@@ -525,9 +417,7 @@ impl Directory {
 #[cfg(not(unix))]
 impl Directory {
     fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self {
-            path: path.to_owned(),
-        })
+        Ok(Self { path: path.to_owned() })
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -552,10 +442,7 @@ impl FileIdentity {
     #[cfg(unix)]
     fn of(metadata: &Metadata) -> Self {
         use std::os::unix::fs::MetadataExt;
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-        }
+        Self { device: metadata.dev(), inode: metadata.ino() }
     }
 
     #[cfg(not(unix))]
@@ -578,11 +465,7 @@ impl FileIdentity {
     pub(crate) fn still_at(&self, path: &Path) -> io::Result<bool> {
         match fs::metadata(path) {
             Ok(metadata) => Ok(Self::of(&metadata) == *self),
-            Err(error)
-                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
-            {
-                Ok(false)
-            }
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -638,28 +521,19 @@ pub(crate) enum CreateError {
     #[error("create {}: found something there already, expected a free name; give another path", path.display())]
     Taken { path: PathBuf },
     #[error("{doing} {}: {source}", path.display())]
-    Io {
-        doing: &'static str,
-        path: PathBuf,
-        source: io::Error,
-    },
+    Io { doing: &'static str, path: PathBuf, source: io::Error },
 }
 
 impl CreateError {
     fn io(doing: &'static str, path: &Path, source: io::Error) -> Self {
-        Self::Io {
-            doing,
-            path: path.to_owned(),
-            source,
-        }
+        Self::Io { doing, path: path.to_owned(), source }
     }
 
     fn from_open(path: &Path, source: io::Error) -> Self {
         match source.kind() {
-            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Self::NotWritable {
-                path: path.to_owned(),
-                source,
-            },
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+                Self::NotWritable { path: path.to_owned(), source }
+            }
             _ => Self::io("open", path, source),
         }
     }
@@ -680,8 +554,7 @@ mod tests {
     }
 
     fn open(path: &Path, existing: Existing) -> Result<OpenedFile, CreateError> {
-        open_or_create(path, existing, || Ok::<_, Infallible>(image())).map_err(|error| match error
-        {
+        open_or_create(path, existing, || Ok::<_, Infallible>(image())).map_err(|error| match error {
             OpenError::File(error) => error,
             OpenError::Image(never) => match never {},
         })
@@ -696,32 +569,20 @@ mod tests {
     }
 
     fn names(directory: &Path) -> Vec<String> {
-        let mut names: Vec<String> = fs::read_dir(directory)
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
+        let mut names: Vec<String> =
+            fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     }
 
     fn temps(directory: &Path) -> Vec<PathBuf> {
-        names(directory)
-            .iter()
-            .filter(|name| name.ends_with(".new"))
-            .map(|name| directory.join(name))
-            .collect()
+        names(directory).iter().filter(|name| name.ends_with(".new")).map(|name| directory.join(name)).collect()
     }
 
     /// Creates as far as `last` and dies there.
     fn crash_after(path: &Path, last: Step) {
         let place = Place::of(path).unwrap();
-        let mut die = |step| {
-            if step == last {
-                Err(io::Error::other("crash"))
-            } else {
-                Ok(())
-            }
-        };
+        let mut die = |step| if step == last { Err(io::Error::other("crash")) } else { Ok(()) };
         place.create_with(&image(), &mut die).expect_err("crashed");
     }
 
@@ -732,10 +593,8 @@ mod tests {
         let first = open(&path, Existing::OrCreate).unwrap();
         assert!(first.created);
         assert_eq!(first.path, fs::canonicalize(&path).unwrap());
-        let second = open_or_create(&path, Existing::OrCreate, || {
-            Err::<Vec<u8>, _>("no image is wanted")
-        })
-        .expect("opens");
+        let second =
+            open_or_create(&path, Existing::OrCreate, || Err::<Vec<u8>, _>("no image is wanted")).expect("opens");
         assert!(!second.created);
         assert_eq!(second.identity, first.identity);
         assert_eq!(fs::read(&path).unwrap(), image());
@@ -750,10 +609,7 @@ mod tests {
             let mut opened = open(&path, Existing::OrCreate).unwrap();
             assert_eq!(opened.created, created);
             assert_eq!(opened.file.stream_position().unwrap(), 0);
-            File::open(&path)
-                .unwrap()
-                .try_lock()
-                .expect("nobody holds a lock on a store we merely opened");
+            File::open(&path).unwrap().try_lock().expect("nobody holds a lock on a store we merely opened");
         }
     }
 
@@ -762,14 +618,7 @@ mod tests {
         let path = PathBuf::from(format!("relative-{}.redb", std::process::id()));
         let opened = open(&path, Existing::OrCreate).unwrap();
         fs::remove_file(&opened.path).unwrap();
-        assert_eq!(
-            opened.path,
-            std::env::current_dir()
-                .unwrap()
-                .canonicalize()
-                .unwrap()
-                .join(&path)
-        );
+        assert_eq!(opened.path, std::env::current_dir().unwrap().canonicalize().unwrap().join(&path));
     }
 
     #[test]
@@ -784,8 +633,7 @@ mod tests {
     fn failing_image_leaves_nothing_behind() {
         let directory = directory();
         let path = directory.path().join("store.redb");
-        let error = open_or_create(&path, Existing::OrCreate, || Err::<Vec<u8>, _>("no memory"))
-            .unwrap_err();
+        let error = open_or_create(&path, Existing::OrCreate, || Err::<Vec<u8>, _>("no memory")).unwrap_err();
         assert!(matches!(error, OpenError::Image("no memory")));
         assert!(names(directory.path()).is_empty());
     }
@@ -817,11 +665,7 @@ mod tests {
         redb::Database::create(&path).unwrap().close().unwrap();
         let opened = open(&path, Existing::MustExist).unwrap();
         let backend = redb::backends::FileBackend::new(opened.file).unwrap();
-        redb::Builder::new()
-            .create_with_backend(backend)
-            .unwrap()
-            .close()
-            .unwrap();
+        redb::Builder::new().create_with_backend(backend).unwrap().close().unwrap();
     }
 
     #[test]
@@ -829,31 +673,16 @@ mod tests {
         let directory = directory();
         let path = directory.path().join("missing/store.redb");
         assert!(matches!(refused(&path), CreateError::NoDirectory { .. }));
-        assert!(matches!(
-            refused(&directory.path().join("missing/..")),
-            CreateError::NoFileName { .. }
-        ));
-        assert!(matches!(
-            refused(&directory.path().join("store.redb/")),
-            CreateError::NoFileName { .. }
-        ));
-        assert!(matches!(
-            refused(Path::new("")),
-            CreateError::NoFileName { .. }
-        ));
+        assert!(matches!(refused(&directory.path().join("missing/..")), CreateError::NoFileName { .. }));
+        assert!(matches!(refused(&directory.path().join("store.redb/")), CreateError::NoFileName { .. }));
+        assert!(matches!(refused(Path::new("")), CreateError::NoFileName { .. }));
         assert!(names(directory.path()).is_empty());
     }
 
     #[test]
     fn directory_is_refused() {
         let directory = directory();
-        assert!(matches!(
-            refused(directory.path()),
-            CreateError::NotAFile {
-                found: "a directory",
-                ..
-            }
-        ));
+        assert!(matches!(refused(directory.path()), CreateError::NotAFile { found: "a directory", .. }));
     }
 
     #[cfg(unix)]
@@ -862,18 +691,12 @@ mod tests {
         use rustix::fs::{CWD, FileType, Mode, mknodat};
 
         let directory = directory();
-        let (pipe, socket) = (
-            directory.path().join("pipe"),
-            directory.path().join("socket"),
-        );
+        let (pipe, socket) = (directory.path().join("pipe"), directory.path().join("socket"));
         #[cfg(not(target_vendor = "apple"))]
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         for path in [&pipe, &socket, Path::new("/dev/null")] {
-            assert!(
-                matches!(refused(path), CreateError::NotAFile { .. }),
-                "{path:?}"
-            );
+            assert!(matches!(refused(path), CreateError::NotAFile { .. }), "{path:?}");
         }
     }
 
@@ -899,10 +722,7 @@ mod tests {
     #[test]
     fn symbolic_link_leads_to_the_store_and_the_path_is_the_real_one() {
         let directory = directory();
-        let (path, link) = (
-            directory.path().join("store.redb"),
-            directory.path().join("link"),
-        );
+        let (path, link) = (directory.path().join("store.redb"), directory.path().join("link"));
         let real = open(&path, Existing::OrCreate).unwrap();
         std::os::unix::fs::symlink(&path, &link).unwrap();
         let linked = open(&link, Existing::OrCreate).unwrap();
@@ -927,10 +747,7 @@ mod tests {
 
         let directory = directory();
         let opened = open(&directory.path().join("store.redb"), Existing::OrCreate).unwrap();
-        assert_eq!(
-            opened.file.metadata().unwrap().permissions().mode() & 0o077,
-            0
-        );
+        assert_eq!(opened.file.metadata().unwrap().permissions().mode() & 0o077, 0);
     }
 
     #[cfg(unix)]
@@ -945,25 +762,13 @@ mod tests {
         fs::write(&path, image()).unwrap();
         assert!(!opened.identity.still_at(&opened.path).unwrap());
         fs::remove_file(&path).unwrap();
-        assert!(
-            !opened
-                .identity
-                .still_at(&opened.path.join("below"))
-                .unwrap()
-        );
+        assert!(!opened.identity.still_at(&opened.path.join("below")).unwrap());
     }
 
     #[test]
     fn crash_after_any_step_leaves_a_path_that_opens_as_new_or_as_created() {
         use Step::*;
-        for last in [
-            TempCreated,
-            TempWritten,
-            TempSynced,
-            Placed,
-            TempRemoved,
-            DirectorySynced,
-        ] {
+        for last in [TempCreated, TempWritten, TempSynced, Placed, TempRemoved, DirectorySynced] {
             for left_by_crash in [None, Some(0), Some(4), Some(50_000)] {
                 let directory = directory();
                 let path = directory.path().join("store.redb");
@@ -974,20 +779,11 @@ mod tests {
                     && matches!(last, TempCreated | TempWritten)
                 {
                     for temp in temps(directory.path()) {
-                        OpenOptions::new()
-                            .write(true)
-                            .open(temp)
-                            .unwrap()
-                            .set_len(len)
-                            .unwrap();
+                        OpenOptions::new().write(true).open(temp).unwrap().set_len(len).unwrap();
                     }
                 }
 
-                assert_eq!(
-                    open(&path, Existing::MustExist).is_ok(),
-                    is_placed,
-                    "{last:?}"
-                );
+                assert_eq!(open(&path, Existing::MustExist).is_ok(), is_placed, "{last:?}");
                 let opened = open(&path, Existing::OrCreate).unwrap();
                 assert_eq!(opened.created, !is_placed, "{last:?}");
                 assert_eq!(fs::read(&path).unwrap(), image(), "{last:?}");
@@ -1011,9 +807,7 @@ mod tests {
             }
             _ => Ok(()),
         };
-        living
-            .create_with(&image(), &mut created_beside)
-            .unwrap_err();
+        living.create_with(&image(), &mut created_beside).unwrap_err();
         drop(living);
         fs::remove_file(&path).unwrap();
         assert!(open(&path, Existing::OrCreate).unwrap().created);
@@ -1038,12 +832,7 @@ mod tests {
         fs::write(directory.path().join(".store.redb.1-2.new"), b"").unwrap();
         open(&directory.path().join("store.redb"), Existing::OrCreate).unwrap();
         let left = names(directory.path());
-        assert!(
-            others
-                .iter()
-                .all(|name| left.iter().any(|found| found == name)),
-            "{left:?}"
-        );
+        assert!(others.iter().all(|name| left.iter().any(|found| found == name)), "{left:?}");
         #[cfg(unix)]
         assert_eq!(left.len(), others.len() + 1, "{left:?}");
     }
@@ -1059,10 +848,7 @@ mod tests {
             Step::TempSynced => fs::write(&path, &theirs),
             _ => Ok(()),
         };
-        assert_eq!(
-            place.create_with(&image(), &mut overtaken).unwrap(),
-            Creation::Theirs
-        );
+        assert_eq!(place.create_with(&image(), &mut overtaken).unwrap(), Creation::Theirs);
         assert_eq!(fs::read(&path).unwrap(), theirs);
         assert_eq!(names(directory.path()), ["store.redb"]);
         assert!(!create(&place, &image()).unwrap().created);
@@ -1076,10 +862,7 @@ mod tests {
             Step::TempSynced => fs::remove_file(&temps(directory.path())[0]),
             _ => Ok(()),
         };
-        assert_eq!(
-            place.create_with(&image(), &mut swept).unwrap(),
-            Creation::Swept
-        );
+        assert_eq!(place.create_with(&image(), &mut swept).unwrap(), Creation::Swept);
         assert!(create(&place, &image()).unwrap().created);
     }
 
@@ -1087,12 +870,8 @@ mod tests {
     #[test]
     fn rename_instead_of_a_link_replaces_nothing() {
         let directory = directory();
-        let (temp, target) = (
-            directory.path().join("temp"),
-            directory.path().join("store.redb"),
-        );
-        let place =
-            || rename_unless_taken(&temp, &target, io::Error::other("no hard links")).unwrap();
+        let (temp, target) = (directory.path().join("temp"), directory.path().join("store.redb"));
+        let place = || rename_unless_taken(&temp, &target, io::Error::other("no hard links")).unwrap();
         assert!(matches!(place(), Placing::TempGone));
         fs::write(&temp, b"first").unwrap();
         assert!(matches!(place(), Placing::Done));
@@ -1118,10 +897,7 @@ mod tests {
                         })
                     })
                     .collect();
-                creators
-                    .into_iter()
-                    .map(|creator| creator.join().unwrap())
-                    .collect()
+                creators.into_iter().map(|creator| creator.join().unwrap()).collect()
             });
             assert_eq!(opened.iter().filter(|opened| opened.created).count(), 1);
             assert!(opened.iter().all(|one| one.identity == opened[0].identity));

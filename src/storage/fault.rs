@@ -5,9 +5,7 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use redb::{
-    CommitError, CompactionError, DatabaseError, StorageError, TableError, TransactionError,
-};
+use redb::{CommitError, CompactionError, DatabaseError, StorageError, TableError, TransactionError};
 
 use super::codec::DecodeError;
 use super::create::{CreateError, OpenError};
@@ -23,10 +21,7 @@ pub(crate) fn guard<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
             .map(ToString::to_string)
             .or_else(|| panic.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "no message".to_owned());
-        Err(Error::new(
-            ErrorKind::Damaged,
-            format!("the storage engine stopped on the file's content: {text}"),
-        ))
+        Err(Error::new(ErrorKind::Damaged, format!("the storage engine stopped on the file's content: {text}")))
     })
 }
 
@@ -54,23 +49,15 @@ fn io_kind(error: &io::Error) -> ErrorKind {
 pub(super) fn table(error: TableError) -> Error {
     match error {
         TableError::Storage(error) => storage(error),
-        TableError::TableDoesNotExist(name) => {
-            Error::new(ErrorKind::Damaged, format!("table {name} is missing"))
-        }
-        other => Error::new(
-            ErrorKind::Damaged,
-            format!("a table is not as it was made: {other}"),
-        )
-        .with_source(other),
+        TableError::TableDoesNotExist(name) => Error::new(ErrorKind::Damaged, format!("table {name} is missing")),
+        other => Error::new(ErrorKind::Damaged, format!("a table is not as it was made: {other}")).with_source(other),
     }
 }
 
 pub(super) fn transaction(error: TransactionError) -> Error {
     match error {
         TransactionError::Storage(error) => storage(error),
-        other => {
-            Error::new(ErrorKind::Busy, format!("begin a transaction: {other}")).with_source(other)
-        }
+        other => Error::new(ErrorKind::Busy, format!("begin a transaction: {other}")).with_source(other),
     }
 }
 
@@ -85,25 +72,19 @@ pub(super) fn commit(error: CommitError) -> Error {
 
 pub(super) fn database(error: DatabaseError) -> Error {
     match error {
-        DatabaseError::DatabaseAlreadyOpen => Error::new(
-            ErrorKind::OpenElsewhere,
-            "the store is open elsewhere in a way that excludes this one",
-        ),
+        DatabaseError::DatabaseAlreadyOpen => {
+            Error::new(ErrorKind::OpenElsewhere, "the store is open elsewhere in a way that excludes this one")
+        }
         DatabaseError::LockProtocolMismatch => Error::new(
             ErrorKind::OpenElsewhere,
             "another process has the store open with a release that locks it differently",
         ),
-        DatabaseError::UpgradeRequired(version) => Error::new(
-            ErrorKind::NotAStore,
-            format!("the file has version {version} of the storage engine's format"),
-        ),
-        DatabaseError::TransactionInProgress => {
-            Error::new(ErrorKind::Busy, "a transaction is in progress")
+        DatabaseError::UpgradeRequired(version) => {
+            Error::new(ErrorKind::NotAStore, format!("the file has version {version} of the storage engine's format"))
         }
+        DatabaseError::TransactionInProgress => Error::new(ErrorKind::Busy, "a transaction is in progress"),
         DatabaseError::Storage(error) => storage(error),
-        other => {
-            Error::new(ErrorKind::Damaged, format!("open the file: {other}")).with_source(other)
-        }
+        other => Error::new(ErrorKind::Damaged, format!("open the file: {other}")).with_source(other),
     }
 }
 
@@ -125,14 +106,12 @@ pub(super) fn create(error: CreateError) -> Error {
         | CreateError::NotAFile { .. }
         | CreateError::Empty { .. }
         | CreateError::Foreign { .. } => ErrorKind::NotAStore,
-        CreateError::NoDirectory { .. }
-        | CreateError::NoFileName { .. }
-        | CreateError::Taken { .. } => ErrorKind::InvalidInput,
+        CreateError::NoDirectory { .. } | CreateError::NoFileName { .. } | CreateError::Taken { .. } => {
+            ErrorKind::InvalidInput
+        }
         CreateError::Replaced { .. } => ErrorKind::Replaced,
         CreateError::Contended { .. } => ErrorKind::Busy,
-        CreateError::NotWritable { .. }
-        | CreateError::CannotPlace { .. }
-        | CreateError::Io { .. } => ErrorKind::Io,
+        CreateError::NotWritable { .. } | CreateError::CannotPlace { .. } | CreateError::Io { .. } => ErrorKind::Io,
     };
     Error::new(kind, error.to_string()).with_source(error)
 }
@@ -147,9 +126,7 @@ pub(super) fn open(error: OpenError<Error>) -> Error {
 pub(super) fn row(what: impl std::fmt::Display, error: DecodeError) -> Error {
     let kind = match error {
         DecodeError::Damaged(_) => ErrorKind::Damaged,
-        DecodeError::NewerRow { .. } | DecodeError::UnknownAlgorithm { .. } => {
-            ErrorKind::NewerFormat
-        }
+        DecodeError::NewerRow { .. } | DecodeError::UnknownAlgorithm { .. } => ErrorKind::NewerFormat,
     };
     Error::new(kind, format!("{what}: {error}")).with_source(error)
 }

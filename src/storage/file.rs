@@ -6,10 +6,7 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::RwLock;
 use redb::backends::FileBackend;
-use redb::{
-    Builder, ConcurrencyMode, Database, Durability, ReadableDatabase, StorageBackend,
-    WriteTransaction,
-};
+use redb::{Builder, ConcurrencyMode, Database, Durability, ReadableDatabase, StorageBackend, WriteTransaction};
 
 use super::batch::Batch;
 use super::create::{self, Existing, FileIdentity};
@@ -62,10 +59,7 @@ impl StoreFile {
         };
         let opened = create::open_or_create(path, existing, schema::image).map_err(fault::open)?;
         let backend = FileBackend::new(opened.file).map_err(fault::database)?;
-        let place = Place {
-            path: opened.path,
-            identity: opened.identity,
-        };
+        let place = Place { path: opened.path, identity: opened.identity };
         Self::on(backend, Some(place), options)
     }
 
@@ -75,11 +69,7 @@ impl StoreFile {
     }
 
     /// The seam that any backend fits: the file's, the one in memory, and those of the tests that fail or tear.
-    pub(super) fn on(
-        backend: impl StorageBackend,
-        place: Option<Place>,
-        options: &Options,
-    ) -> Result<Self> {
+    pub(super) fn on(backend: impl StorageBackend, place: Option<Place>, options: &Options) -> Result<Self> {
         let database = guard(|| {
             let mut builder = Builder::new();
             builder
@@ -90,18 +80,11 @@ impl StoreFile {
                     Sharing::Shared => ConcurrencyMode::MultiWriter,
                 });
             // Never initialises: the image is complete before it has the store's name, and an empty file was refused.
-            let database = builder
-                .create_with_backend(backend)
-                .map_err(fault::database)?;
+            let database = builder.create_with_backend(backend).map_err(fault::database)?;
             schema::check_format(&database)?;
             Ok(database)
         })?;
-        Ok(Self {
-            gate: RwLock::new(Some(database)),
-            place,
-            recovery: options.recovery,
-            sharing: options.sharing,
-        })
+        Ok(Self { gate: RwLock::new(Some(database)), place, recovery: options.recovery, sharing: options.sharing })
     }
 
     /// Runs `work` on the store as of the last commit.
@@ -142,11 +125,7 @@ impl StoreFile {
                 let error = if error.kind() == ErrorKind::Indeterminate {
                     error
                 } else {
-                    Error::new(
-                        ErrorKind::Indeterminate,
-                        format!("the commit broke off: {error}"),
-                    )
-                    .with_source(error)
+                    Error::new(ErrorKind::Indeterminate, format!("the commit broke off: {error}")).with_source(error)
                 };
                 WriteError::Indeterminate(error)
             })?;
@@ -159,9 +138,8 @@ impl StoreFile {
     fn begin(&self, database: &Database, durable: Durable) -> Result<WriteTransaction> {
         let mut txn = database.begin_write().map_err(fault::transaction)?;
         if durable == Durable::No && self.sharing == Sharing::Exclusive {
-            txn.set_durability(Durability::None).map_err(|error| {
-                Error::new(ErrorKind::Io, format!("begin a volatile commit: {error}"))
-            })?;
+            txn.set_durability(Durability::None)
+                .map_err(|error| Error::new(ErrorKind::Io, format!("begin a volatile commit: {error}")))?;
             return Ok(txn);
         }
         // Two phases always: after one failed sync and a power cut, a one-phase store can be unreadable.
@@ -189,23 +167,15 @@ impl StoreFile {
 
     /// Whether the path still names the open file. Two live stores would each say "first time".
     pub(crate) fn check_place(&self) -> Result<()> {
-        let Some(place) = &self.place else {
-            return Ok(());
-        };
+        let Some(place) = &self.place else { return Ok(()) };
         match place.identity.still_at(&place.path) {
             Ok(true) => Ok(()),
             Ok(false) => Err(Error::new(
                 ErrorKind::Replaced,
-                format!(
-                    "{} no longer names the file that is open: it was deleted or replaced",
-                    place.path.display()
-                ),
+                format!("{} no longer names the file that is open: it was deleted or replaced", place.path.display()),
             )),
-            Err(error) => Err(Error::new(
-                ErrorKind::Replaced,
-                format!("look for {}: {error}", place.path.display()),
-            )
-            .with_source(error)),
+            Err(error) => Err(Error::new(ErrorKind::Replaced, format!("look for {}: {error}", place.path.display()))
+                .with_source(error)),
         }
     }
 
@@ -219,15 +189,9 @@ impl StoreFile {
 
     /// Length of the file in bytes; nothing for a store in memory.
     pub(crate) fn len(&self) -> Result<Option<u64>> {
-        let Some(path) = self.path() else {
-            return Ok(None);
-        };
+        let Some(path) = self.path() else { return Ok(None) };
         let meta = std::fs::metadata(path).map_err(|error| {
-            Error::new(
-                ErrorKind::Io,
-                format!("look at {}: {error}", path.display()),
-            )
-            .with_source(error)
+            Error::new(ErrorKind::Io, format!("look at {}: {error}", path.display())).with_source(error)
         })?;
         Ok(Some(meta.len()))
     }
@@ -235,10 +199,7 @@ impl StoreFile {
 
 impl std::fmt::Debug for StoreFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StoreFile")
-            .field("place", &self.place)
-            .field("sharing", &self.sharing)
-            .finish_non_exhaustive()
+        f.debug_struct("StoreFile").field("place", &self.place).field("sharing", &self.sharing).finish_non_exhaustive()
     }
 }
 

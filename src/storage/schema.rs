@@ -23,9 +23,7 @@ pub(super) fn image_of_format(format: u64) -> Result<Vec<u8>> {
         let backend = MemoryBackend::default();
         let mut builder = Builder::new();
         builder.set_cache_size(1024 * 1024);
-        let database = builder
-            .create_with_backend(backend.clone())
-            .map_err(fault::database)?;
+        let database = builder.create_with_backend(backend.clone()).map_err(fault::database)?;
         let txn = database.begin_write().map_err(fault::transaction)?;
         {
             txn.open_table(tables::INDEX).map_err(fault::table)?;
@@ -36,8 +34,7 @@ pub(super) fn image_of_format(format: u64) -> Result<Vec<u8>> {
             }
             let mut meta = txn.open_table(META).map_err(fault::table)?;
             let row = encode_meta(meta::FORMAT, format);
-            meta.insert(meta::FORMAT, row.as_slice())
-                .map_err(fault::storage)?;
+            meta.insert(meta::FORMAT, row.as_slice()).map_err(fault::storage)?;
         }
         txn.commit().map_err(fault::commit)?;
         database.close().map_err(fault::database)?;
@@ -59,10 +56,8 @@ pub(super) fn check_format(database: &Database) -> Result<()> {
         Err(error) => return Err(fault::table(error)),
     };
     let row = table.get(meta::FORMAT).map_err(fault::storage)?;
-    let row =
-        row.ok_or_else(|| Error::new(ErrorKind::Damaged, "the store's format row is missing"))?;
-    let format = decode_meta(meta::FORMAT, row.value())
-        .map_err(|error| fault::row("the format row", error))?;
+    let row = row.ok_or_else(|| Error::new(ErrorKind::Damaged, "the store's format row is missing"))?;
+    let format = decode_meta(meta::FORMAT, row.value()).map_err(|error| fault::row("the format row", error))?;
     if format > STORE_FORMAT {
         return Err(Error::new(
             ErrorKind::NewerFormat,
@@ -70,10 +65,7 @@ pub(super) fn check_format(database: &Database) -> Result<()> {
         ));
     }
     if format < STORE_FORMAT {
-        return Err(Error::new(
-            ErrorKind::Damaged,
-            format!("the store has format {format}, which was never written"),
-        ));
+        return Err(Error::new(ErrorKind::Damaged, format!("the store has format {format}, which was never written")));
     }
     Ok(())
 }

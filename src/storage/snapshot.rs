@@ -24,19 +24,11 @@ impl Snapshot {
     pub(super) fn open(txn: ReadTransaction) -> Result<Self> {
         let index = txn.open_table(tables::INDEX).map_err(fault::table)?;
         let records = txn.open_table(tables::RECORDS).map_err(fault::table)?;
-        Ok(Self {
-            txn,
-            index,
-            records,
-        })
+        Ok(Self { txn, index, records })
     }
 
     pub(crate) fn find(&self, identity: &Identity) -> Result<Option<Record>> {
-        let Some(id) = self
-            .index
-            .get(index_key(identity))
-            .map_err(fault::storage)?
-        else {
+        let Some(id) = self.index.get(index_key(identity)).map_err(fault::storage)? else {
             return Ok(None);
         };
         let id = RecordId(id.value());
@@ -48,9 +40,7 @@ impl Snapshot {
         let Some(row) = self.records.get(id.0).map_err(fault::storage)? else {
             return Ok(None);
         };
-        decode(id, row.value())
-            .map(Some)
-            .map_err(|error| fault::row(format_args!("record {}", id.0), error))
+        decode(id, row.value()).map(Some).map_err(|error| fault::row(format_args!("record {}", id.0), error))
     }
 
     /// Visits records of a kind in the order of (tenant, operation, key, step), from behind `after`, until `visit` says
@@ -86,19 +76,13 @@ impl Snapshot {
         after: Option<RecordId>,
         mut visit: impl FnMut(RecordId, UnsettledRow) -> Result<Visit>,
     ) -> Result<()> {
-        let table = self
-            .txn
-            .open_table(tables::UNSETTLED)
-            .map_err(fault::table)?;
+        let table = self.txn.open_table(tables::UNSETTLED).map_err(fault::table)?;
         let start = after.map_or(0, |id| id.0.saturating_add(1));
         for entry in table.range(start..).map_err(fault::storage)? {
             let (id, row) = entry.map_err(fault::storage)?;
             let id = RecordId(id.value());
             let row = unsettled_row(row.value()).ok_or_else(|| {
-                Error::new(
-                    ErrorKind::Damaged,
-                    format!("the unsettled row of record {} has no status", id.0),
-                )
+                Error::new(ErrorKind::Damaged, format!("the unsettled row of record {} has no status", id.0))
             })?;
             if visit(id, row)? == Visit::Stop {
                 break;
@@ -109,11 +93,7 @@ impl Snapshot {
 
     /// How many records a shelf holds, without counting them.
     pub(crate) fn shelf_len(&self, which: Shelf) -> Result<u64> {
-        self.txn
-            .open_table(shelf(which))
-            .map_err(fault::table)?
-            .len()
-            .map_err(fault::storage)
+        self.txn.open_table(shelf(which)).map_err(fault::table)?.len().map_err(fault::storage)
     }
 
     pub(super) fn index(&self) -> &ReadOnlyTable<IndexKey, u64> {
@@ -144,33 +124,18 @@ pub(crate) enum Visit {
     Stop,
 }
 
-pub(super) fn meta(
-    table: &impl ReadableTable<&'static str, &'static [u8]>,
-    name: &str,
-) -> Result<Option<u64>> {
+pub(super) fn meta(table: &impl ReadableTable<&'static str, &'static [u8]>, name: &str) -> Result<Option<u64>> {
     let Some(row) = table.get(name).map_err(fault::storage)? else {
         return Ok(None);
     };
-    decode_meta(name, row.value())
-        .map(Some)
-        .map_err(|error| fault::row(format_args!("the {name} row"), error))
+    decode_meta(name, row.value()).map(Some).map_err(|error| fault::row(format_args!("the {name} row"), error))
 }
 
 /// The index has no sums of its own, so a row found through it must say that it is the one that was looked for.
 pub(super) fn same_identity(identity: &Identity, record: Record) -> Result<Record> {
-    if record.head.identity == *identity {
-        Ok(record)
-    } else {
-        Err(crossed_index(record.head.id))
-    }
+    if record.head.identity == *identity { Ok(record) } else { Err(crossed_index(record.head.id)) }
 }
 
 fn crossed_index(id: RecordId) -> Error {
-    Error::new(
-        ErrorKind::Damaged,
-        format!(
-            "the index leads to record {}, which is of another operation",
-            id.0
-        ),
-    )
+    Error::new(ErrorKind::Damaged, format!("the index leads to record {}, which is of another operation", id.0))
 }

@@ -59,12 +59,7 @@ impl Owners {
 
 impl Batch<'_> {
     /// Brings at most `rows_max` records up to `moment`. `cursor` is where the last step stopped among the unsettled.
-    pub(crate) fn sweep(
-        &mut self,
-        rows_max: usize,
-        cursor: &mut Option<RecordId>,
-        moment: Moment,
-    ) -> Result<Swept> {
+    pub(crate) fn sweep(&mut self, rows_max: usize, cursor: &mut Option<RecordId>, moment: Moment) -> Result<Swept> {
         let mut swept = Swept::default();
         let mut rows_left = rows_max;
 
@@ -99,8 +94,7 @@ impl Batch<'_> {
     ) -> Result<Swept> {
         let mut swept = Swept::default();
         for id in self.held(rows_max, cursor, |row| owners.include(row.incarnation))? {
-            swept.leases_ended +=
-                self.touch(id, Event::OwnerGone, moment, &mut swept.unreadable)?;
+            swept.leases_ended += self.touch(id, Event::OwnerGone, moment, &mut swept.unreadable)?;
         }
         swept.more = cursor.is_some();
         Ok(swept)
@@ -126,17 +120,11 @@ impl Batch<'_> {
             *cursor = Some(id);
             // A row without a status is damage; `verify` reports it, and the record itself is safe.
             let row = unsettled_row(row.value());
-            if row.is_some_and(|row| {
-                matches!(row.status, Status::Reserved | Status::Executing) && matches(&row)
-            }) {
+            if row.is_some_and(|row| matches!(row.status, Status::Reserved | Status::Executing) && matches(&row)) {
                 ids.push(id);
             }
         }
-        let last = self
-            .unsettled
-            .last()
-            .map_err(fault::storage)?
-            .map(|(id, _)| RecordId(id.value()));
+        let last = self.unsettled.last().map_err(fault::storage)?.map(|(id, _)| RecordId(id.value()));
         if *cursor == last {
             *cursor = None;
         }
@@ -147,27 +135,12 @@ impl Batch<'_> {
         let end = (moment.now.as_unix_millis(), u64::MAX);
         let table = self.shelf(shelf)?;
         let rows = table.range(..=end).map_err(fault::storage)?;
-        rows.take(rows_max)
-            .map(|entry| {
-                entry
-                    .map(|(key, _)| RecordId(key.value().1))
-                    .map_err(fault::storage)
-            })
-            .collect()
+        rows.take(rows_max).map(|entry| entry.map(|(key, _)| RecordId(key.value().1)).map_err(fault::storage)).collect()
     }
 
     /// Drives one event. A row that cannot be read is counted and left: it must not stop the sweep of the others.
-    fn touch(
-        &mut self,
-        id: RecordId,
-        event: Event,
-        moment: Moment,
-        unreadable: &mut u64,
-    ) -> Result<u64> {
-        let step = Step {
-            target: Target::Id(id),
-            event,
-        };
+    fn touch(&mut self, id: RecordId, event: Event, moment: Moment, unreadable: &mut u64) -> Result<u64> {
+        let step = Step { target: Target::Id(id), event };
         match self.drive(vec![step], moment, NOBODY) {
             Ok(answers) => Ok(answers.len() as u64),
             Err(DriveError::Rejected(_)) => Ok(0),

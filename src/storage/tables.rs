@@ -54,27 +54,14 @@ pub(super) mod meta {
 
 pub(super) fn index_key(identity: &Identity) -> (u8, &str, &str, &str, &str) {
     let key = &identity.key;
-    (
-        identity.kind.code(),
-        key.tenant(),
-        key.operation(),
-        key.key(),
-        &identity.step,
-    )
+    (identity.kind.code(), key.tenant(), key.operation(), key.key(), &identity.step)
 }
 
 pub(super) fn unsettled_value(row: &UnsettledRow) -> UnsettledValue {
-    (
-        row.status as u8,
-        row.due.as_unix_millis(),
-        row.incarnation,
-        row.since.as_unix_millis(),
-    )
+    (row.status as u8, row.due.as_unix_millis(), row.incarnation, row.since.as_unix_millis())
 }
 
-pub(super) fn unsettled_row(
-    (status, due, incarnation, since): UnsettledValue,
-) -> Option<UnsettledRow> {
+pub(super) fn unsettled_row((status, due, incarnation, since): UnsettledValue) -> Option<UnsettledRow> {
     Some(UnsettledRow {
         status: Status::from_code(status)?,
         due: Timestamp::from_unix_millis(due),

@@ -16,10 +16,7 @@ pub struct World {
 
 impl World {
     pub fn new() -> Self {
-        Self {
-            dir: tempfile::tempdir().expect("a temporary folder"),
-            clock: ManualClock::at(START),
-        }
+        Self { dir: tempfile::tempdir().expect("a temporary folder"), clock: ManualClock::at(START) }
     }
 
     pub fn path(&self) -> PathBuf {
@@ -27,9 +24,7 @@ impl World {
     }
 
     pub fn options(&self) -> Options {
-        Options::new()
-            .with_clock(self.clock.clone())
-            .without_compactor()
+        Options::new().with_clock(self.clock.clone()).without_compactor()
     }
 
     pub fn open(&self) -> Store {
