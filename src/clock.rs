@@ -70,6 +70,7 @@ pub trait Clock: Send + Sync + Debug + 'static {
 pub struct SystemClock;
 
 impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "the one reader of the wall clock")]
     fn wall(&self) -> Duration {
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO)
     }
@@ -80,6 +81,7 @@ impl Clock for SystemClock {
 }
 
 #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
+#[expect(clippy::disallowed_methods, reason = "the one reader of the monotonic clock")]
 fn monotonic_with_suspend() -> Duration {
     use rustix::time::{ClockId, clock_gettime};
 
@@ -94,6 +96,7 @@ fn monotonic_with_suspend() -> Duration {
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
+#[expect(clippy::disallowed_methods, reason = "the one reader of the monotonic clock")]
 fn monotonic_with_suspend() -> Duration {
     use std::sync::OnceLock;
 
@@ -199,16 +202,19 @@ const WAIT_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// The instant at which a wait of at most `wait` on a channel or a condition ends.
 ///
 /// It bounds how long a thread blocks and nothing else: no lease and no retention is ever computed from it.
+#[expect(clippy::disallowed_methods, reason = "the one reader of time")]
 pub(crate) fn deadline_in(wait: Duration) -> Instant {
     Instant::now() + wait.min(WAIT_MAX)
 }
 
 /// Whether a deadline of [`deadline_in`] is over.
+#[expect(clippy::disallowed_methods, reason = "the one reader of time")]
 pub(crate) fn has_passed(deadline: Instant) -> bool {
     deadline <= Instant::now()
 }
 
 /// Sleeps. Only for what no thread of ours can wake: another process that holds the file.
+#[expect(clippy::disallowed_methods, reason = "nothing of ours can wake it")]
 pub(crate) fn pause(wait: Duration) {
     std::thread::sleep(wait);
 }
@@ -226,7 +232,7 @@ mod tests {
     fn system_monotonic_reading_never_goes_back_across_threads() {
         let mut latest = SystemClock.monotonic();
         for _ in 0..200 {
-            let reading = std::thread::spawn(|| SystemClock.monotonic()).join().unwrap();
+            let reading = std::thread::scope(|scope| scope.spawn(|| SystemClock.monotonic()).join().unwrap());
             assert!(latest <= reading);
             latest = reading;
         }

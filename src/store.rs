@@ -97,6 +97,21 @@ impl Store {
         self.inner.engine.close()
     }
 
+    /// Whether this open created the store. Worth a word in the log: a store that should have been there and is new has
+    /// forgotten its keys.
+    ///
+    /// # Example
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("effects.redb");
+    /// assert!(dupeproof::Store::open(&path)?.is_new());
+    /// assert!(!dupeproof::Store::open(&path)?.is_new());
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    pub fn is_new(&self) -> bool {
+        self.inner.engine.file().is_new()
+    }
+
     pub(crate) fn engine(&self) -> &Engine {
         &self.inner.engine
     }

@@ -8,8 +8,9 @@ use std::time::Duration;
 use crossbeam_channel::Sender;
 use parking_lot::{Condvar, Mutex};
 
-use super::Shared;
-use super::command::{Command, Message};
+use super::command::{Command, Driven, Message};
+use super::{Pending, Shared};
+use crate::error::Result;
 use crate::machine::event::{Answer, Event};
 use crate::machine::record::{State, Token};
 use crate::storage::batch::{Step, Target};
@@ -111,8 +112,17 @@ impl Keeper {
 
     pub(super) fn run(&self, shared: &Shared, queue: &Sender<Message>) {
         while let Some(due) = self.next_due(shared) {
-            for hold in due {
-                self.renew(&hold, shared, queue);
+            // All are sent before the first answer is awaited, so that they share a commit.
+            let sent_at = shared.time.monotonic();
+            let sent: Vec<_> = due.into_iter().map(|hold| (send(&hold, shared, queue), hold)).collect();
+            for (answer, hold) in sent {
+                if answer.and_then(Pending::wait).is_ok_and(|driven| is_held(&driven.only())) {
+                    hold.renewed(sent_at);
+                } else {
+                    // The holder sees it at its next look, and its next write is refused.
+                    hold.lose();
+                    self.release(&hold);
+                }
             }
         }
     }
@@ -140,21 +150,11 @@ impl Keeper {
             self.changed.wait_for(&mut state, wait.max(WAIT_MIN));
         }
     }
+}
 
-    fn renew(&self, hold: &Hold, shared: &Shared, queue: &Sender<Message>) {
-        let sent_at = shared.time.monotonic();
-        let step = Step { target: Target::Id(hold.token.id), event: Event::Heartbeat(hold.token) };
-        let renewed = shared
-            .ask(queue, |reply| Command::Drive { steps: vec![step], durable: Durable::No, reply: Some(reply) })
-            .map(|driven| is_held(&driven.only()));
-        if let Ok(true) = renewed {
-            hold.renewed(sent_at);
-        } else {
-            // The holder sees it at its next look, and its next write is refused.
-            hold.lose();
-            self.release(hold);
-        }
-    }
+fn send<'a>(hold: &Hold, shared: &'a Shared, queue: &Sender<Message>) -> Result<Pending<'a, Driven>> {
+    let step = Step { target: Target::Id(hold.token.id), event: Event::Heartbeat(hold.token) };
+    shared.send(queue, |reply| Command::Drive { steps: vec![step], durable: Durable::No, reply: Some(reply) })
 }
 
 fn is_held(answer: &Answer) -> bool {

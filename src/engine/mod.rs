@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crossbeam_channel::{Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 
 pub(crate) use command::Driven;
@@ -247,6 +247,19 @@ impl Engine {
     }
 }
 
+/// A command whose answer is still to come.
+struct Pending<'a, T> {
+    answer: Receiver<Result<T>>,
+    health: &'a Health,
+}
+
+impl<T> Pending<'_, T> {
+    fn wait(self) -> Result<T> {
+        // A reply that was dropped unanswered is a writer that closed, or one that broke off with the command in hand.
+        self.answer.recv().unwrap_or_else(|_| Err(self.health.unanswered()))
+    }
+}
+
 impl Drop for Engine {
     fn drop(&mut self) {
         // `close` reports what is swallowed here.
@@ -257,11 +270,15 @@ impl Drop for Engine {
 impl Shared {
     /// Queues a command and waits for its answer.
     fn ask<T>(&self, queue: &Sender<Message>, command: impl FnOnce(Reply<T>) -> Command) -> Result<T> {
+        self.send(queue, command)?.wait()
+    }
+
+    /// Queues a command. Waits for a place in the queue, not for the answer.
+    fn send<T>(&self, queue: &Sender<Message>, command: impl FnOnce(Reply<T>) -> Command) -> Result<Pending<'_, T>> {
         self.health.check()?;
         let (reply, answer) = bounded(1);
         queue.send(Message::Do(command(reply))).map_err(|_| self.health.error())?;
-        // A reply that was dropped unanswered is a writer that closed, or one that broke off with the command in hand.
-        answer.recv().unwrap_or_else(|_| Err(self.health.unanswered()))
+        Ok(Pending { answer, health: &self.health })
     }
 
     /// Stops the store if its path names another file by now.

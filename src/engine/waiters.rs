@@ -13,9 +13,12 @@ use crate::machine::key::Identity;
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
     count: AtomicUsize,
-    bells: Mutex<HashMap<Identity, Vec<(usize, Sender<()>)>>>,
+    bells: Mutex<HashMap<Identity, Vec<Bell>>>,
     next: AtomicUsize,
 }
+
+/// A waiter's number and what wakes it.
+type Bell = (usize, Sender<()>);
 
 /// A place in the waiting room, given up when dropped.
 #[derive(Debug)]
@@ -51,7 +54,7 @@ impl Waiters {
     }
 }
 
-fn ring((_, bell): &(usize, Sender<()>)) {
+fn ring((_, bell): &Bell) {
     // A full bell was rung already.
     let _ = bell.try_send(());
 }

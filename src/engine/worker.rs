@@ -16,6 +16,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
+    #[expect(clippy::disallowed_methods, reason = "the one place that starts threads")]
     pub(super) fn spawn(
         name: &'static str,
         shared: &Arc<Shared>,

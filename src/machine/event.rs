@@ -113,7 +113,7 @@ pub(crate) enum Change {
     /// It stays as it is, byte for byte.
     Keep,
     /// This record takes its place; under another id, the old row goes.
-    Put(Record),
+    Put(Box<Record>),
     /// It goes.
     Remove,
 }

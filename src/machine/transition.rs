@@ -149,11 +149,11 @@ fn unchanged(record: Record) -> Result<Transition, Rejection> {
 }
 
 fn accept(record: Record) -> Result<Transition, Rejection> {
-    Ok(Transition { change: Change::Put(record.clone()), answer: Answer::Accepted(record.into()) })
+    Ok(Transition { change: Change::Put(record.clone().into()), answer: Answer::Accepted(record.into()) })
 }
 
 fn grant(record: Record, grant: Grant) -> Result<Transition, Rejection> {
-    Ok(Transition { change: Change::Put(record.clone()), answer: Answer::Granted(record.into(), grant) })
+    Ok(Transition { change: Change::Put(record.clone().into()), answer: Answer::Granted(record.into(), grant) })
 }
 
 /// No record, or one whose tombstone is over; `leftover` says what becomes of such a row.

@@ -121,7 +121,7 @@ impl<'txn> Batch<'txn> {
                     }
                     slots[at].identity = Some(record.head.identity.clone());
                     if steps.len() > 0 {
-                        slots[at].record = Some(record.clone());
+                        slots[at].record = Some((*record).clone());
                     }
                     slots[at].verdict = Change::Put(record);
                 }
@@ -208,7 +208,7 @@ impl<'txn> Batch<'txn> {
     fn write(&mut self, slot: Slot) -> Result<()> {
         match slot.verdict {
             Change::Keep => Ok(()),
-            Change::Put(record) => self.put(slot.stored, record),
+            Change::Put(record) => self.put(slot.stored, *record),
             Change::Remove => match slot.stored {
                 Some((id, side)) => self.remove(id, side, slot.identity.as_ref()),
                 None => Ok(()),

@@ -48,6 +48,7 @@ pub(crate) struct StoreFile {
 pub(super) struct Place {
     path: PathBuf,
     identity: FileIdentity,
+    created: bool,
 }
 
 impl StoreFile {
@@ -59,7 +60,7 @@ impl StoreFile {
         };
         let opened = create::open_or_create(path, existing, schema::image).map_err(fault::open)?;
         let backend = FileBackend::new(opened.file).map_err(fault::database)?;
-        let place = Place { path: opened.path, identity: opened.identity };
+        let place = Place { path: opened.path, identity: opened.identity, created: opened.created };
         Self::on(backend, Some(place), options)
     }
 
@@ -177,6 +178,11 @@ impl StoreFile {
             Err(error) => Err(Error::new(ErrorKind::Replaced, format!("look for {}: {error}", place.path.display()))
                 .with_source(error)),
         }
+    }
+
+    /// Whether this open made the file. A store in memory is always new.
+    pub(crate) fn is_new(&self) -> bool {
+        self.place.as_ref().is_none_or(|place| place.created)
     }
 
     pub(crate) fn sharing(&self) -> Sharing {
