@@ -5,10 +5,10 @@ use std::time::Duration;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::index::Shelf;
 use crate::machine::key::{Identity, Kind, OperationKey};
-use crate::machine::record::{Decision, Ended, Record, RecordId, RetryCause, Ruling, State, Status, UnknownCause};
-use crate::machine::response::{ExternalReference, FailureReport, Response};
+use crate::machine::record::{Record, RecordId, Status};
 use crate::machine::retention::Aged;
 use crate::machine::time::Timestamp;
+use crate::operation::{OperationView, view};
 use crate::storage::snapshot::Visit;
 use crate::store::Store;
 
@@ -16,60 +16,6 @@ use crate::store::Store;
 const SCAN_ROWS_MAX: usize = 20_000;
 /// Operations in one page.
 const PAGE_OPERATIONS_MAX: usize = 1000;
-
-/// A record as it is now, for people and programs that look.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct OperationView {
-    /// The key.
-    pub key: OperationKey,
-    /// Where it stands, ended leases and retentions counted in, whether or not the sweep has come by.
-    pub status: Status,
-    /// Attempts granted so far.
-    pub attempts: u32,
-    /// The key the provider sees.
-    pub downstream_key: String,
-    /// The provider's own name for the effect.
-    pub external_reference: Option<String>,
-    /// When the key was first used.
-    pub created_at: Timestamp,
-    /// When it was settled.
-    pub settled_at: Option<Timestamp>,
-    /// Until when its response is replayed, or its tombstone kept.
-    pub expires_at: Option<Timestamp>,
-    /// Until when the present lease runs.
-    pub lease_until: Option<Timestamp>,
-    /// From when on a new attempt may start.
-    pub retry_at: Option<Timestamp>,
-    /// Since when, and why, its outcome is unknown.
-    pub unknown: Option<(Timestamp, UnknownCause)>,
-    /// How often the provider was asked about the unknown outcome.
-    pub probes: u32,
-    /// How a tombstone's operation ended.
-    pub ended: Option<Status>,
-    /// The stored response, of a success or with a failure.
-    pub response: Option<Response>,
-    /// Why it failed, or why its holder gave up.
-    pub failure: Option<String>,
-    /// The last checkpoint of an unsettled operation.
-    pub checkpoint: Option<Vec<u8>>,
-    /// What was decided about unknown outcomes, oldest first.
-    pub decisions: Vec<DecisionView>,
-}
-
-/// A recorded decision.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DecisionView {
-    /// When, in store time.
-    pub at: Timestamp,
-    /// Who.
-    pub by: String,
-    /// Why.
-    pub reason: String,
-    /// What.
-    pub ruling: Ruling,
-}
 
 /// Which operations to list. Start from [`Filter::new`], which lists all.
 ///
@@ -336,77 +282,5 @@ fn as_of(record: Record, now: Timestamp) -> Option<Record> {
     match record.at(now) {
         Aged::Same(record) | Aged::Moved(record) => Some(record),
         Aged::Gone => None,
-    }
-}
-
-pub(crate) fn view(record: Record) -> OperationView {
-    let status = record.status();
-    let Record { head, state } = record;
-    let mut view = OperationView {
-        downstream_key: head.identity.downstream_key(head.generation),
-        key: head.identity.key,
-        status,
-        attempts: head.attempt,
-        external_reference: head.reference.as_ref().map(ExternalReference::as_str).map(str::to_owned),
-        created_at: head.created_at,
-        settled_at: None,
-        expires_at: None,
-        lease_until: None,
-        retry_at: None,
-        unknown: None,
-        probes: 0,
-        ended: None,
-        response: None,
-        failure: None,
-        checkpoint: None,
-        decisions: head.decisions.into_iter().map(DecisionView::of).collect(),
-    };
-    let words = |failure: &FailureReport| Some(failure.message().to_owned());
-    match state {
-        State::Reserved(held) | State::Executing(held) => {
-            view.lease_until = Some(held.lease.until);
-            view.checkpoint = held.work.checkpoint;
-        }
-        State::FailedRetryable(retryable) => {
-            view.retry_at = Some(retryable.retry_at);
-            view.checkpoint = retryable.work.checkpoint;
-            if let RetryCause::Reported(failure) = &retryable.cause {
-                view.failure = words(failure);
-                view.response = Some(failure.response().clone());
-            }
-        }
-        State::Unknown(unresolved) => {
-            view.unknown = Some((unresolved.since, unresolved.cause));
-            view.probes = unresolved.probes;
-            view.failure = unresolved.failure.as_ref().and_then(words);
-            view.response = unresolved.failure.map(|failure| failure.response().clone());
-            view.checkpoint = unresolved.work.checkpoint;
-        }
-        State::Succeeded { response, terms } => {
-            view.response = Some(response);
-            view.settled_at = Some(terms.settled_at);
-            view.expires_at = Some(terms.expires_at);
-        }
-        State::FailedTerminal { failure, terms, .. } => {
-            view.failure = words(&failure);
-            view.response = Some(failure.response().clone());
-            view.settled_at = Some(terms.settled_at);
-            view.expires_at = Some(terms.expires_at);
-        }
-        State::Tombstone { ended, terms } => {
-            view.ended = Some(match ended {
-                Ended::Succeeded => Status::Succeeded,
-                Ended::FailedTerminal => Status::FailedTerminal,
-            });
-            view.settled_at = Some(terms.settled_at);
-            view.expires_at = Some(terms.purge_at);
-        }
-    }
-    view
-}
-
-impl DecisionView {
-    fn of(decision: Decision) -> Self {
-        Self { at: decision.at, by: decision.by.into(), reason: decision.reason.into(), ruling: decision.ruling }
     }
 }

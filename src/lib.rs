@@ -16,7 +16,7 @@ mod store;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::{Error, ErrorKind, Result};
-pub use inspect::{DecisionView, Filter, Listing, OperationView, Page, Stats};
+pub use inspect::{Filter, Listing, Page, Stats};
 pub use machine::fingerprint::{Fingerprint, FingerprintAlgorithm};
 pub use machine::key::OperationKey;
 pub use machine::policy::{Backoff, Remote, Retention, Retry};
@@ -25,8 +25,8 @@ pub use machine::response::{FailureReport, Response, ResponsePolicy};
 pub use machine::time::Timestamp;
 pub use maintenance::SweepReport;
 pub use operation::{
-    AfterFailure, Begin, Claim, Conflict, Expired, Failure, FencingToken, InProgress, Nonce, Operation, Outcome,
-    Replay, Reservation, Reserve, RetryLater, Settlement, UnknownOutcome,
+    AfterFailure, Begin, Claim, Conflict, DecisionView, Expired, Failure, FencingToken, InProgress, Nonce, Operation,
+    OperationView, Outcome, Replay, Reservation, Reserve, RetryLater, Settlement, UnknownOutcome,
 };
 pub use options::{Options, Recovery, Sharing};
 pub use reconcile::{Decision, Verdict};

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::inspect::{OperationView, view};
 use crate::machine::event::{Answer, Event, Verdict as Machine};
 use crate::machine::key::{Identity, OperationKey};
 use crate::machine::limits::{DECIDER_BYTES_MAX, DELAY_MAX, REASON_BYTES_MAX};
 use crate::machine::record::{Decision as Recorded, Ruling};
 use crate::machine::response::{ExternalReference, FailureReport, Response, ResponsePolicy, bounded_text};
 use crate::machine::time::{Span, Timestamp};
+use crate::operation::{OperationView, view};
 use crate::storage::batch::{Step, Target};
 use crate::store::Store;
 

@@ -438,9 +438,10 @@ mod tests {
     #[test]
     fn rfc_8785_members_are_sorted_by_utf16_code_units() {
         // Section 3.2.3's example.
-        let input = r#"{"\u20ac":"Euro Sign","\r":"Carriage Return","\ufb33":"Hebrew Letter Dalet With Dagesh","1":"One",
+        let input = r#"{"\u20ac":"Euro Sign","\r":"Carriage Return","\ufb33":"Hebrew Letter Dalet With Dagesh",
+            "1":"One",
             "\ud83d\ude00":"Emoji: Grinning Face","\u0080":"Control","\u00f6":"Latin Small Letter O With Diaeresis"}"#;
-        let value: Vec<&str> = vec![
+        let expected = [
             "Carriage Return",
             "One",
             "Control",
@@ -450,7 +451,7 @@ mod tests {
             "Hebrew Letter Dalet With Dagesh",
         ];
         let output = canonical(input).unwrap();
-        let places: Vec<usize> = value.iter().map(|value| output.find(value).unwrap()).collect();
+        let places: Vec<usize> = expected.iter().map(|value| output.find(value).unwrap()).collect();
         assert!(places.is_sorted(), "{output}");
     }
 

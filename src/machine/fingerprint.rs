@@ -254,7 +254,8 @@ impl Fingerprint {
 
     /// Takes a digest of 256 bits that the caller made, SHA-256 for instance.
     ///
-    /// The choice for payloads that strangers may choose: see [the note on adversaries](Fingerprint#not-against-an-adversary).
+    /// The right choice where strangers choose the payload: see
+    /// [the note on adversaries](Fingerprint#not-against-an-adversary).
     ///
     /// # Example: SHA-256 of a body
     ///
@@ -592,7 +593,8 @@ mod tests {
 
         #[test]
         fn streamed_digest_of_parts_is_that_of_the_framing(parts in any_parts()) {
-            let list: Vec<(&str, &[u8])> = parts.iter().rev().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
+            let list: Vec<(&str, &[u8])> =
+                parts.iter().rev().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
             let fingerprint = Fingerprint::of_parts(&list).unwrap();
             let whole = Fingerprint::of_bytes(&framed(&parts));
             prop_assert_eq!(fingerprint.to_stored().2, whole.to_stored().2);

@@ -5,8 +5,11 @@ mod begin;
 mod claim;
 mod run;
 mod spec;
+mod view;
 
 pub use answer::{Begin, Conflict, Expired, InProgress, Replay, Reserve, RetryLater, UnknownOutcome};
 pub use claim::{AfterFailure, Claim, FencingToken, Reservation, Settlement};
 pub use run::{Failure, Outcome};
 pub use spec::{Nonce, Operation};
+pub(crate) use view::view;
+pub use view::{DecisionView, OperationView};

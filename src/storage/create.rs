@@ -507,7 +507,7 @@ pub(crate) enum CreateError {
     #[error("open {}: found a file of another program, expected a store; give another path", path.display())]
     Foreign { path: PathBuf },
     #[error(
-        "open {}: found another file there than a moment ago, expected the one that was opened; find out who replaces it",
+        "open {}: found another file there than the one just opened, expected the same; find out who replaces it",
         path.display()
     )]
     Replaced { path: PathBuf },
