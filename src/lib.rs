@@ -1,5 +1,63 @@
 //! An embedded, file-backed idempotency store: it makes side effects safe to retry on one machine, without a server.
 //!
+//! A worker can perform an action and die before it records success; the client times out and retries; the broker
+//! redelivers. dupeproof keeps one durable record per business operation in one file and answers every repeat.
+//!
+//! # The whole of it
+//!
+//! ```
+//! use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("effects.redb");
+//!
+//! let store = Store::open(&path)?;
+//! let body = b"12.00 EUR to Jane";
+//! let operation = Operation::new(OperationKey::new("acme", "pay", "invoice-981")?, Fingerprint::of_bytes(body));
+//!
+//! for _ in 0..3 {
+//!     match store.begin(&operation)? {
+//!         // The first time: it is ours. Pay, then say how it ended.
+//!         Begin::Execute(claim) => {
+//!             claim.succeed_raw("receipt 17")?;
+//!         }
+//!         // Every other time: the stored result.
+//!         Begin::Replay(replay) => assert_eq!(replay.value()?, b"receipt 17"),
+//!         other => panic!("{other:?}"),
+//!     }
+//! }
+//! # Ok::<(), dupeproof::Error>(())
+//! ```
+//!
+//! # Choose the key well
+//!
+//! The key means what the *user* calls one operation: `invoice_id`, `campaign_id/recipient_id`, `document_id@version`.
+//! A fresh random key for each retry protects nothing. See [`OperationKey`].
+//!
+//! # What is promised
+//!
+//! An effect is started at most once per granted attempt, a new attempt is granted only when the earlier one is known
+//! not to have happened, and a settled outcome is replayed to every repeat.
+//!
+//! # What cannot be promised
+//!
+//! Exactly once, without a cooperating remote side. If the process dies between the effect and its record, the outcome
+//! is [`Unknown`](Begin::Unknown), and stays so until the owner speaks late, or a person
+//! [resolves](Store::resolve) it, or, if the remote side is declared to [dedupe](Remote::DedupesOnKey), it is sent again
+//! under the same [downstream key](Claim::downstream_key) in time. It is no job queue, no distributed lock and no response
+//! cache. It does not work on network file systems, and on platforms without file locks nothing keeps a second process
+//! out.
+//!
+//! # Where to start
+//!
+//! - [`Store::begin`] and [`Claim`], or [`Store::run_raw`] (with the feature `json`: `Store::run`) for both in one closure.
+//! - [`Operation`] for leases, retention, attempts and waiting; [`Options`] for the file.
+//! - [`ErrorKind`] for what to do when a call fails; [`Store::resolve`] for unknown outcomes.
+//! - [`ManualClock`] and [`Store::in_memory`] for your own tests.
+//!
+//! # Features
+//!
+//! None is on by default, and features only add. `json`: typed responses (`succeed`, `response`, `run`) and RFC 8785
+//! fingerprints of JSON. `cli`: the program `dupeproof`; a user of the library never compiles it.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod clock;
@@ -32,3 +90,7 @@ pub use options::{Options, Recovery, Sharing};
 pub use reconcile::{Decision, Verdict};
 pub use storage::audit::{Problem, VerifyReport};
 pub use store::Store;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
