@@ -7,6 +7,8 @@ mod codec;
 mod create;
 mod fault;
 pub(crate) mod file;
+#[cfg(test)]
+mod lab;
 mod memory;
 mod schema;
 pub(crate) mod snapshot;
