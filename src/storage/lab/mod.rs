@@ -8,6 +8,7 @@ mod backend;
 mod commit_failures;
 mod creation;
 mod images;
+mod nonces;
 mod power_cuts;
 mod script;
 mod syncs;
