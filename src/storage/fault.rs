@@ -126,7 +126,9 @@ pub(super) fn open(error: OpenError<Error>) -> Error {
 pub(super) fn row(what: impl std::fmt::Display, error: DecodeError) -> Error {
     let kind = match error {
         DecodeError::Damaged(_) => ErrorKind::Damaged,
-        DecodeError::NewerRow { .. } | DecodeError::UnknownAlgorithm { .. } => ErrorKind::NewerFormat,
+        DecodeError::NewerRow { .. } | DecodeError::UnknownCodec { .. } | DecodeError::UnknownAlgorithm { .. } => {
+            ErrorKind::NewerFormat
+        }
     };
     Error::new(kind, format!("{what}: {error}")).with_source(error)
 }

@@ -4,12 +4,16 @@
 //! public API from there. Every run is seeded, and a failure prints its seed. `DUPEPROOF_LAB_SEEDS` raises how many
 //! seeds are tried.
 
+mod audits;
 mod backend;
+mod codecs;
 mod commit_failures;
 mod creation;
+mod formats;
 mod images;
 mod nonces;
 mod power_cuts;
+mod records;
 mod script;
 mod syncs;
 
