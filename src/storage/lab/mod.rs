@@ -10,6 +10,7 @@ mod codecs;
 mod commit_failures;
 mod creation;
 mod formats;
+mod golden;
 mod images;
 mod nonces;
 mod power_cuts;
