@@ -8,6 +8,7 @@ mod audits;
 mod backend;
 mod codecs;
 mod commit_failures;
+mod corruptions;
 mod creation;
 mod formats;
 mod golden;
