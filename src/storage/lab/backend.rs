@@ -84,7 +84,8 @@ pub(super) struct Held {
 
 impl Held {
     pub(super) fn wait(&self) {
-        self.arrived.recv().expect("the sync comes");
+        // Long enough for any disk of bytes, so that a sync that never comes is a failure and not a hang.
+        self.arrived.recv_timeout(std::time::Duration::from_secs(20)).expect("the sync comes");
     }
 
     pub(super) fn let_go(self) {
