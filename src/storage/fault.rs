@@ -46,6 +46,10 @@ fn io_kind(error: &io::Error) -> ErrorKind {
     }
 }
 
+pub(super) fn io(error: io::Error) -> Error {
+    storage(StorageError::Io(error))
+}
+
 pub(super) fn table(error: TableError) -> Error {
     match error {
         TableError::Storage(error) => storage(error),
