@@ -243,6 +243,23 @@ fn command_queued_behind_a_failing_commit_hears_that_it_did_nothing() {
 }
 
 #[test]
+fn caller_waiting_for_the_claim_of_another_hears_that_the_store_stopped() {
+    let backend = LabBackend::of(schema::image().expect("an image"));
+    let options = options(&clock_at(0), Recovery::Scan);
+    let store = Store::on(StoreFile::on(backend.clone(), None, &options).expect("opens"), &options).expect("starts");
+    let theirs = store.begin(&operation("a")).expect("a good disk");
+    let hour = std::time::Duration::from_secs(3600);
+    let waited = std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| store.begin(&operation("a").with_wait(hour)));
+        backend.arm(Fault { class: Class::Change, after: 0, errno: EIO, sticky: true, left: Left::Nothing });
+        assert!(store.begin(&operation("b")).is_err());
+        waiter.join().expect("no panic")
+    });
+    assert_eq!(waited.expect_err("nobody is left to end the wait").kind(), ErrorKind::Stopped);
+    drop(theirs);
+}
+
+#[test]
 fn allowed_states_of_a_prefix_end_with_the_act_that_was_on_its_way() {
     let history = play(&LabBackend::of(schema::image().expect("an image")), Recovery::Scan);
     let begun = allowed(&history, history[1].issued);
