@@ -3,7 +3,7 @@
 use super::backend::{Class, EIO, ENOSPC, Fault, LabBackend, Left};
 use super::power_cuts::{allowed, check};
 use super::script::{Act, Answered, Player, SCRIPT, operation, options, play, value};
-use super::{StoreFile, clock_at, rows};
+use super::{StoreFile, clock_at, rows, seeds};
 use crate::error::{Error, ErrorKind};
 use crate::options::{Options, Recovery};
 use crate::storage::schema;
@@ -70,8 +70,10 @@ fn fail_everywhere(class: Class, options: &Options, kinds: &[(i32, bool)]) -> Ta
     let start = schema::image().expect("an image");
     let history = play(&LabBackend::of(start.clone()), recovery);
     let mut tally = Tally::default();
+    // There are thousands of reads, and most of those of one act fail alike.
+    let stride = if class == Class::Read && seeds(1).end == 1 { 3 } else { 1 };
     for (errno, sticky) in kinds {
-        for after in 0.. {
+        for after in (0..).step_by(stride) {
             let backend = LabBackend::of(start.clone());
             let left = if after % 2 == 0 { Left::Nothing } else { Left::Half };
             backend.arm(Fault { class, after, errno: *errno, sticky: *sticky, left });

@@ -115,12 +115,12 @@ fn power_cut_anywhere(recovery: Recovery, seeds: std::ops::Range<u64>, samples: 
 
 #[test]
 fn power_cut_at_any_point_keeps_every_answer_and_runs_nothing_twice() {
-    power_cut_anywhere(Recovery::Scan, seeds(1), 4);
+    power_cut_anywhere(Recovery::Scan, seeds(1), 12);
 }
 
 #[test]
 fn power_cut_with_quick_recovery_keeps_every_answer_and_runs_nothing_twice() {
-    power_cut_anywhere(Recovery::Quick, seeds(1), 2);
+    power_cut_anywhere(Recovery::Quick, seeds(1), 8);
 }
 
 /// An open after a power cut writes as well, and may meet the next one.
@@ -171,8 +171,8 @@ fn reopened(bytes: Vec<u8>, allowed: &[(u64, Promises)], recovery: Recovery) -> 
 
 #[test]
 fn power_cut_during_recovery_from_a_power_cut_loses_nothing() {
-    second_power_cut(Recovery::Scan, seeds(1), 40);
-    second_power_cut(Recovery::Quick, seeds(1), 20);
+    second_power_cut(Recovery::Scan, seeds(1), 80);
+    second_power_cut(Recovery::Quick, seeds(1), 60);
 }
 
 #[test]
