@@ -161,6 +161,12 @@ impl Engine {
         self.shared.ask(&self.queue, command)
     }
 
+    /// Commands that wait for the writer.
+    #[cfg(test)]
+    pub(crate) fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
     pub(crate) fn check_health(&self) -> Result<()> {
         self.shared.health.check()
     }

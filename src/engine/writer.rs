@@ -101,7 +101,9 @@ impl Writer<'_> {
         let mut decided = Decided::default();
         // Taken out one by one: what is left when the transaction breaks off is refused like the rest.
         group.reverse();
-        let written = self.shared.file.write(durable, |batch| self.decide(batch, &mut group, &mut decided));
+        let written = self
+            .take_incarnation(&group)
+            .and_then(|()| self.shared.file.write(durable, |batch| self.decide(batch, &mut group, &mut decided)));
         match written {
             Ok(()) => {
                 decided.outcomes.into_iter().for_each(Outcome::deliver);
@@ -122,16 +124,23 @@ impl Writer<'_> {
         }
     }
 
+    /// Takes this open's number before its first grant, in a commit of its own. Were it taken in the commit that grants,
+    /// and that were lost, the next open would take the same number again, and grant the same grants: a nonce of the
+    /// lost begin would pass for the holder of somebody else's claim.
+    fn take_incarnation(&self, group: &[Command]) -> Result<(), WriteError> {
+        let shared = self.shared;
+        if shared.incarnation.load(Ordering::Acquire) == 0 && group.iter().any(Command::may_grant) {
+            let taken = shared.file.write(Durable::Yes, |batch| batch.next_incarnation())?;
+            shared.incarnation.store(taken, Ordering::Release);
+        }
+        Ok(())
+    }
+
     fn decide(&mut self, batch: &mut Batch<'_>, group: &mut Vec<Command>, decided: &mut Decided) -> Result<()> {
         let shared = self.shared;
         let mark = batch.high_water()?;
         if let (Some(mark), Sharing::Shared) = (mark, shared.file.sharing()) {
             shared.time.observe(mark);
-        }
-        // Taken with the first grant. Should its commit fail, the store stops, so the number is never used without
-        // having been persisted first.
-        if shared.incarnation.load(Ordering::Acquire) == 0 && group.iter().any(Command::may_grant) {
-            shared.incarnation.store(batch.next_incarnation()?, Ordering::Release);
         }
         while let Some(command) = group.pop() {
             let outcome = self.apply(batch, command)?;

@@ -173,8 +173,11 @@ impl Store {
     pub(super) fn drive_begin(&self, mut steps: Vec<Step>, next: &Operation) -> Result<Begin> {
         next.check()?;
         let sent_at = self.engine().monotonic();
-        steps.push(step(next.intent(Phase::Start, self.engine().next_grant(), Vec::new())));
-        let driven = self.engine().drive(steps)?;
+        let asked = self.asked(next);
+        steps.push(step(asked.intent(next, Phase::Start)));
+        let driven = self.engine().drive(steps);
+        asked.note(self, &driven);
+        let driven = driven?;
         let moment = driven.moment;
         self.begun(Answered { answer: driven.only(), moment, sent_at })
     }

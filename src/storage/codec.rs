@@ -8,7 +8,7 @@ use bincode::config::{self, Configuration, Limit, LittleEndian, Varint};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::machine::fingerprint::Fingerprint;
+use crate::machine::fingerprint::{Fingerprint, StoredError};
 use crate::machine::key::{Identity, Kind};
 use crate::machine::limits::ROW_BYTES_MAX;
 use crate::machine::record::{Decision, Head, Record, RecordId, State};
@@ -30,6 +30,8 @@ pub(crate) enum DecodeError {
     Damaged(&'static str),
     #[error("row format {found} is newer than {ROW_FORMAT}, the newest this release reads")]
     NewerRow { found: u8 },
+    #[error("row codec {found} is not known to this release")]
+    UnknownCodec { found: u8 },
     #[error("fingerprint algorithm {found} is not known to this release")]
     UnknownAlgorithm { found: u8 },
 }
@@ -111,8 +113,13 @@ pub(super) fn decode(id: RecordId, row: &[u8]) -> Result<Record, DecodeError> {
     let kind = Kind::from_code(body.kind).ok_or(Damaged("the row's kind is not known"))?;
     let identity = Identity::from_parts(kind, &body.tenant, &body.operation, &body.key, &body.step)
         .map_err(|_| Damaged("the row's identity is out of bounds"))?;
-    let fingerprint = Fingerprint::from_stored(body.algorithm, body.payload_len, &body.digest)
-        .map_err(|_| DecodeError::UnknownAlgorithm { found: body.algorithm })?;
+    let fingerprint =
+        Fingerprint::from_stored(body.algorithm, body.payload_len, &body.digest).map_err(|error| match error {
+            StoredError::UnknownAlgorithm { id } => DecodeError::UnknownAlgorithm { found: id },
+            StoredError::DigestLength { .. } | StoredError::UnseenPayload { .. } => {
+                Damaged("the row's fingerprint does not fit its algorithm")
+            }
+        })?;
     let reference = body
         .reference
         .map(|reference| ExternalReference::new(&reference))
@@ -152,8 +159,12 @@ fn open_row(id: RecordId, row: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
     if stored != sum(id, row) {
         return Err(Damaged("the row's checksum does not match"));
     }
-    if format != ROW_FORMAT || codec != CODEC_BINCODE {
+    // Behind the sum: a changed byte is damage, and only a good row can be of a newer codec.
+    if format != ROW_FORMAT {
         return Err(Damaged("the row's format was never written"));
+    }
+    if codec != CODEC_BINCODE {
+        return Err(DecodeError::UnknownCodec { found: codec });
     }
     row[BODY_AT..].split_at_checked(len as usize).ok_or(Damaged("the row is shorter than its body"))
 }

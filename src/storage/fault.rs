@@ -46,6 +46,10 @@ fn io_kind(error: &io::Error) -> ErrorKind {
     }
 }
 
+pub(super) fn io(error: io::Error) -> Error {
+    storage(StorageError::Io(error))
+}
+
 pub(super) fn table(error: TableError) -> Error {
     match error {
         TableError::Storage(error) => storage(error),
@@ -126,7 +130,9 @@ pub(super) fn open(error: OpenError<Error>) -> Error {
 pub(super) fn row(what: impl std::fmt::Display, error: DecodeError) -> Error {
     let kind = match error {
         DecodeError::Damaged(_) => ErrorKind::Damaged,
-        DecodeError::NewerRow { .. } | DecodeError::UnknownAlgorithm { .. } => ErrorKind::NewerFormat,
+        DecodeError::NewerRow { .. } | DecodeError::UnknownCodec { .. } | DecodeError::UnknownAlgorithm { .. } => {
+            ErrorKind::NewerFormat
+        }
     };
     Error::new(kind, format!("{what}: {error}")).with_source(error)
 }

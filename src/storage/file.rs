@@ -12,6 +12,7 @@ use super::batch::Batch;
 use super::create::{self, Existing, FileIdentity};
 use super::fault::{self, guard};
 use super::memory::MemoryBackend;
+use super::probation::Probation;
 use super::schema;
 use super::snapshot::Snapshot;
 use crate::error::{Error, ErrorKind, Result};
@@ -80,9 +81,14 @@ impl StoreFile {
                     Sharing::Exclusive => ConcurrencyMode::ExclusiveWriter,
                     Sharing::Shared => ConcurrencyMode::MultiWriter,
                 });
+            let backend = match options.sharing {
+                Sharing::Exclusive => Probation::of(backend).map_err(fault::io)?,
+                Sharing::Shared => Probation::without(backend),
+            };
             // Never initialises: the image is complete before it has the store's name, and an empty file was refused.
-            let database = builder.create_with_backend(backend).map_err(fault::database)?;
+            let database = builder.create_with_backend(backend.clone()).map_err(fault::database)?;
             schema::check_format(&database)?;
+            backend.accept().map_err(fault::io)?;
             Ok(database)
         })?;
         Ok(Self { gate: RwLock::new(Some(database)), place, recovery: options.recovery, sharing: options.sharing })

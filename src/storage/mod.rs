@@ -7,7 +7,10 @@ mod codec;
 mod create;
 mod fault;
 pub(crate) mod file;
+#[cfg(test)]
+mod lab;
 mod memory;
+mod probation;
 mod schema;
 pub(crate) mod snapshot;
 pub(crate) mod sweep;
