@@ -59,7 +59,8 @@ struct Body<Str, Digest, Decisions, Stored> {
 }
 
 type BodyRef<'a> = Body<&'a str, &'a [u8], &'a [Decision], &'a State>;
-type BodyOwned = Body<String, Vec<u8>, Vec<Decision>, State>;
+/// Borrows from the row what the record will own in another shape anyway.
+type BodyFound<'a> = Body<&'a str, &'a [u8], Vec<Decision>, State>;
 
 /// The row of a record.
 ///
@@ -102,20 +103,20 @@ pub(super) fn encode(record: &Record) -> Vec<u8> {
 /// The record of a row. Never guesses: what was not written by this format is an error.
 pub(super) fn decode(id: RecordId, row: &[u8]) -> Result<Record, DecodeError> {
     let (body, response) = open_row(id, row)?;
-    let (body, used) = bincode::serde::decode_from_slice::<BodyOwned, Config>(body, CONFIG)
+    let (body, used) = bincode::serde::borrow_decode_from_slice::<BodyFound<'_>, Config>(body, CONFIG)
         .map_err(|_| Damaged("the row's body does not decode"))
         .map(|(decoded, used)| (decoded, used == body.len()))?;
     if !used {
         return Err(Damaged("the row's body has trailing bytes"));
     }
     let kind = Kind::from_code(body.kind).ok_or(Damaged("the row's kind is not known"))?;
-    let identity = Identity::from_parts(kind, &body.tenant, &body.operation, &body.key, &body.step)
+    let identity = Identity::from_parts(kind, body.tenant, body.operation, body.key, body.step)
         .map_err(|_| Damaged("the row's identity is out of bounds"))?;
-    let fingerprint = Fingerprint::from_stored(body.algorithm, body.payload_len, &body.digest)
+    let fingerprint = Fingerprint::from_stored(body.algorithm, body.payload_len, body.digest)
         .map_err(|_| DecodeError::UnknownAlgorithm { found: body.algorithm })?;
     let reference = body
         .reference
-        .map(|reference| ExternalReference::new(&reference))
+        .map(|reference| ExternalReference::new(reference))
         .transpose()
         .map_err(|_| Damaged("the row's external reference is out of bounds"))?;
     let head = Head {
