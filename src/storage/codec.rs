@@ -1,12 +1,12 @@
 //! Rows as bytes, and back: the only place that knows bincode.
 //!
 //! A row is `format version (1) · codec id (1) · xxh3-64 (8) · body length (4) · body · response`, integers little
-//! endian. The sum covers the row's own key and everything behind it, and is checked before anything is decoded. The
-//! response is opaque: it lies behind the body as it is, and no codec touches it on its way to a replay.
+//! endian. The sum is taken over the row's own key, the two bytes before it, and the sum of everything behind it, and is
+//! checked before anything is decoded. The response is opaque: it lies behind the body as it is, and no codec touches it on its way to a replay.
 
 use bincode::config::{self, Configuration, Limit, LittleEndian, Varint};
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::machine::fingerprint::Fingerprint;
 use crate::machine::key::{Identity, Kind};
@@ -160,12 +160,13 @@ fn open_row(id: RecordId, row: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
 }
 
 /// Over the row's key, its format and codec, and everything behind the sum, so that a good row in a wrong place is seen.
+/// In two short steps, because hashing in pieces costs more than all the bytes of a small row.
 fn sum(id: RecordId, row: &[u8]) -> u64 {
-    let mut hash = Xxh3::new();
-    hash.update(&id.0.to_le_bytes());
-    hash.update(&row[..SUM_AT]);
-    hash.update(&row[BODY_LEN_AT..]);
-    hash.digest()
+    let mut outer = [0; 8 + SUM_AT + 8];
+    outer[..8].copy_from_slice(&id.0.to_le_bytes());
+    outer[8..8 + SUM_AT].copy_from_slice(&row[..SUM_AT]);
+    outer[8 + SUM_AT..].copy_from_slice(&xxh3_64(&row[BODY_LEN_AT..]).to_le_bytes());
+    xxh3_64(&outer)
 }
 
 /// A meta row: a number with a sum over its name and itself.
