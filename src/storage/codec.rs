@@ -116,7 +116,7 @@ pub(super) fn decode(id: RecordId, row: &[u8]) -> Result<Record, DecodeError> {
         .map_err(|_| DecodeError::UnknownAlgorithm { found: body.algorithm })?;
     let reference = body
         .reference
-        .map(|reference| ExternalReference::new(reference))
+        .map(ExternalReference::new)
         .transpose()
         .map_err(|_| Damaged("the row's external reference is out of bounds"))?;
     let head = Head {
