@@ -74,6 +74,11 @@ impl Hold {
         Duration::from_millis(self.good_until_ms.load(Ordering::Acquire))
     }
 
+    /// When the last renewal was sent, or the grant.
+    fn sent_at(&self) -> Duration {
+        self.good_until().saturating_sub(self.lease)
+    }
+
     /// When the next renewal is due; nothing if none can reach further.
     fn renew_at(&self) -> Option<Duration> {
         let good_until = self.good_until();
@@ -92,13 +97,22 @@ pub(super) struct Keeper {
 #[derive(Debug, Default)]
 struct Holds {
     held: HashMap<Token, Arc<Hold>>,
+    /// When the keeper looks again by itself.
+    looks_at: Duration,
     stopped: bool,
 }
 
 impl Keeper {
     pub(super) fn keep(&self, hold: Arc<Hold>) {
-        self.state.lock().held.insert(hold.token, hold);
-        self.changed.notify_one();
+        let mut state = self.state.lock();
+        // Begins are many, and almost none of them is due before the keeper looks anyway. One that was sent after
+        // that says that it has overslept, as it does when the machine was suspended.
+        let wakes = hold.renew_at().is_some_and(|at| at < state.looks_at) || hold.sent_at() >= state.looks_at;
+        state.held.insert(hold.token, hold);
+        drop(state);
+        if wakes {
+            self.changed.notify_one();
+        }
     }
 
     pub(super) fn release(&self, hold: &Hold) {
@@ -147,7 +161,9 @@ impl Keeper {
             if !due.is_empty() {
                 return Some(due);
             }
-            self.changed.wait_for(&mut state, wait.max(WAIT_MIN));
+            let wait = wait.max(WAIT_MIN);
+            state.looks_at = now.saturating_add(wait);
+            self.changed.wait_for(&mut state, wait);
         }
     }
 }

@@ -233,7 +233,6 @@ impl Store {
         let asked = self.asked(operation);
         let sent_at = self.engine().monotonic();
         let moment = self.engine().moment();
-        let intent = asked.intent(operation, phase);
         let stored = match self.engine().read(|snapshot| snapshot.find(&operation.identity)) {
             Ok(stored) => stored,
             Err(error) => {
@@ -241,10 +240,11 @@ impl Store {
                 return Err(error);
             }
         };
-        if let Some(answer) = stored.and_then(|stored| answer_without_writing(stored, &intent, moment)) {
+        let answer = stored.and_then(|stored| answer_without_writing(stored, asked.intent(operation, phase), moment));
+        if let Some(answer) = answer {
             return Ok(Answered { answer, moment, sent_at });
         }
-        let driven = self.engine().drive(vec![step(intent)]);
+        let driven = self.engine().drive(vec![step(asked.intent(operation, phase))]);
         asked.note(self, &driven);
         let driven = driven?;
         let moment = driven.moment;
@@ -294,9 +294,9 @@ fn step(intent: Intent) -> Step {
 
 /// The fast path: the machine is asked about the row as it was last committed. Only an answer that would change nothing
 /// is used, so a stale row can delay a grant and never give one.
-fn answer_without_writing(stored: Record, intent: &Intent, moment: Moment) -> Option<Answer> {
+fn answer_without_writing(stored: Record, intent: Intent, moment: Moment) -> Option<Answer> {
     let context = Context { now: moment.now, wall: moment.wall, incarnation: 0, fresh_id: RecordId(0) };
-    let transition = transition(Some(stored), Event::Begin(intent.clone()), &context).ok()?;
+    let transition = transition(Some(stored), Event::Begin(intent), &context).ok()?;
     (transition.change == Change::Keep).then_some(transition.answer)
 }
 
