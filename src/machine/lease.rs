@@ -13,6 +13,12 @@ impl Lease {
         Self { holder, granted_at: now, until: now.plus(policy.lease).min(ends_by), ends_by }
     }
 
+    /// The lease of a re-send: it ends with the provider's window, beyond which the provider would act a second time.
+    pub(crate) fn within(self, window_left: Span) -> Self {
+        let ends_by = self.ends_by.min(self.granted_at.plus(window_left));
+        Self { until: self.until.min(ends_by), ends_by, ..self }
+    }
+
     /// The lease renewed at `now`. Never shorter than before, never beyond `max_execution`.
     pub(crate) fn renewed(self, policy: &Policy, now: Timestamp) -> Self {
         Self { until: now.plus(policy.lease).min(self.ends_by).max(self.until), ..self }
@@ -52,15 +58,17 @@ pub(crate) fn exhausted(head: Head, work: &Work, failure: FailureReport, at: Tim
     head.with(State::FailedTerminal { failure, cause: TerminalCause::AttemptsExhausted, terms })
 }
 
-/// Whether an effect of unknown outcome may be sent again under the same downstream key (rule 11).
+/// For how much longer an effect of unknown outcome may be sent again under the same downstream key (rule 11).
 ///
 /// Either clock may end the window. A wall clock that went back proves nothing about how long the machine was off, so
 /// it ends the window too: a clock error may never cause a second effect.
-pub(crate) fn may_resend(work: &Work, asked: &Policy, now: Timestamp, wall: Timestamp) -> bool {
+pub(crate) fn resend_window_left(work: &Work, asked: &Policy, now: Timestamp, wall: Timestamp) -> Option<Span> {
     // Both the attempt that may have happened and the caller must have declared it.
     let window = work.policy.resend_window.min(asked.resend_window);
-    let Some(FirstStart { store: started, wall: started_wall }) = work.first_start else {
-        return false;
-    };
-    window > Span::ZERO && wall >= started_wall && wall.minus(started_wall) < window && now.minus(started) < window
+    let FirstStart { store: started, wall: started_wall } = work.first_start?;
+    if wall < started_wall {
+        return None;
+    }
+    let passed = now.minus(started).max(wall.minus(started_wall));
+    window.less(passed).filter(|left| *left > Span::ZERO)
 }

@@ -17,3 +17,6 @@ pub(crate) mod response;
 pub(crate) mod retention;
 pub(crate) mod time;
 pub(crate) mod transition;
+
+#[cfg(test)]
+mod tests;

@@ -69,6 +69,16 @@ pub(crate) struct Work {
     /// When an effect under the present downstream key was first started.
     pub(crate) first_start: Option<FirstStart>,
     pub(crate) checkpoint: Option<Vec<u8>>,
+    /// Set while an attempt re-sends what an earlier one may have done.
+    pub(crate) doubt: Option<Doubt>,
+}
+
+/// Why and since when it is unknown whether an earlier attempt happened. What a re-sending attempt says of itself does
+/// not end it, unless it says how the operation as a whole ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Doubt {
+    pub(crate) cause: UnknownCause,
+    pub(crate) since: Timestamp,
 }
 
 /// Both clocks at a first start: a provider's window is over as soon as either of them says so.
@@ -127,6 +137,7 @@ pub(crate) struct Unresolved {
     pub(crate) failure: Option<FailureReport>,
     pub(crate) holder: Holder,
     pub(crate) probes: u32,
+    /// When to ask the provider next, or to re-send.
     pub(crate) probe_at: Timestamp,
 }
 

@@ -99,6 +99,11 @@ impl Span {
         Self(u64::try_from(millis).unwrap_or(u64::MAX))
     }
 
+    /// What is left of this span after another; nothing if the other is longer.
+    pub(crate) fn less(self, other: Self) -> Option<Self> {
+        self.0.checked_sub(other.0).map(Self)
+    }
+
     pub(crate) const fn as_millis(self) -> u64 {
         self.0
     }

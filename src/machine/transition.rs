@@ -5,12 +5,15 @@
 
 use super::event::{Answer, Change, Context, Event, Grant, Intent, Phase, Rejection, Settlement, Transition, Verdict};
 use super::fingerprint::Comparison;
-use super::lease::{exhausted, lost, may_resend, released};
+use super::lease::{exhausted, lost, released, resend_window_left};
 use super::policy::{DownstreamKey, RetryDelay};
-use super::record::{Decision, FirstStart, Head, Held, Lease, Record, RetryCause, Retryable, State, TerminalCause};
+use super::record::{
+    Decision, Doubt, FirstStart, Head, Held, Lease, Record, RetryCause, Retryable, State, TerminalCause,
+};
 use super::record::{Ended, Holder, Status, UnknownCause, Unresolved, Work};
-use super::response::ExternalReference;
+use super::response::{ExternalReference, FailureReport};
 use super::retention::{Aged, terms};
+use super::time::{Span, Timestamp};
 
 /// Decides what an event does to a record and what the one who asked is told.
 ///
@@ -90,7 +93,7 @@ pub(crate) fn transition(stored: Option<Record>, event: Event, context: &Context
         (S::Reserved(_), E::Settle(..)) => Err(Rejection::NotStarted),
         (S::Executing(held), E::Settle(_, settlement)) => {
             let holder = held.lease.holder;
-            accept(settled(head, held.work, Some((holder, UnknownCause::GaveUp)), settlement, context))
+            accept(settled(head, held.work, Some(holder), settlement, context))
         }
         (S::Unknown(unresolved), E::Settle(_, settlement)) => {
             accept(settled_late(head, unresolved, settlement, context))
@@ -170,7 +173,7 @@ fn absent(event: Event, context: &Context, leftover: Change) -> Result<Transitio
                 reference: None,
                 decisions: Vec::new(),
             };
-            let work = Work { policy: intent.policy, first_start: None, checkpoint: None };
+            let work = Work { policy: intent.policy, first_start: None, checkpoint: None, doubt: None };
             granted_anew(head, work, intent, context)
         }
         Event::Tick => Ok(Transition { change: leftover, answer: Answer::Nothing }),
@@ -196,6 +199,24 @@ fn granted_anew(mut head: Head, work: Work, intent: Intent, context: &Context) -
 /// The attempt of a grant that its caller never heard of: it holds the same attempt, for its effect never started.
 fn granted_again(head: Head, work: Work, intent: Intent, context: &Context) -> Result<Transition, Rejection> {
     grant(held(head, work, intent, context), Grant::Fresh)
+}
+
+/// A new attempt that sends again what an earlier one may have done.
+fn resent(
+    mut head: Head,
+    unresolved: Unresolved,
+    intent: Intent,
+    left: Span,
+    context: &Context,
+) -> Result<Transition, Rejection> {
+    head.attempt = head.attempt.saturating_add(1);
+    let doubt = Doubt { cause: unresolved.cause, since: unresolved.since };
+    let work = Work { doubt: unresolved.work.doubt.or(Some(doubt)), ..unresolved.work };
+    let mut record = held(head, work, intent, context);
+    if let State::Executing(held) = &mut record.state {
+        held.lease = held.lease.within(left);
+    }
+    grant(record, Grant::Resend)
 }
 
 fn held(head: Head, work: Work, intent: Intent, context: &Context) -> Record {
@@ -227,8 +248,9 @@ fn referred(mut head: Head, reference: Option<ExternalReference>) -> Head {
     head
 }
 
+/// A re-sending attempt that nobody heard of leaves the doubt about the earlier one.
 fn is_unheard(held: &Held, intent: &Intent) -> bool {
-    intent.unheard.contains(&held.lease.holder)
+    intent.unheard.contains(&held.lease.holder) && held.work.doubt.is_none()
 }
 
 fn begin_unknown(
@@ -238,31 +260,22 @@ fn begin_unknown(
     context: &Context,
 ) -> Result<Transition, Rejection> {
     let nobody_heard = intent.unheard.contains(&unresolved.holder)
+        && unresolved.work.doubt.is_none()
         && matches!(unresolved.cause, UnknownCause::LeaseLapsed | UnknownCause::OwnerGone);
     if nobody_heard {
         return granted_again(head, unresolved.work, intent, context);
     }
-    let attempts_left = head.attempt < intent.policy.attempts_max;
     // A reservation is not a re-send: by the time it starts, the window may be over.
-    if intent.phase == Phase::Start
-        && attempts_left
-        && may_resend(&unresolved.work, &intent.policy, context.now, context.wall)
-    {
-        let mut head = head;
-        head.attempt = head.attempt.saturating_add(1);
-        return grant(held(head, unresolved.work, intent, context), Grant::Resend);
+    let may_resend =
+        intent.phase == Phase::Start && head.attempt < intent.policy.attempts_max && unresolved.probe_at <= context.now;
+    if may_resend && let Some(left) = resend_window_left(&unresolved.work, &intent.policy, context.now, context.wall) {
+        return resent(head, unresolved, intent, left, context);
     }
     keep(Answer::Unknown(head.with(State::Unknown(unresolved)).into()))
 }
 
 /// The holder's word on an attempt. `holder` is there if the effect may have started.
-fn settled(
-    head: Head,
-    work: Work,
-    holder: Option<(Holder, UnknownCause)>,
-    settlement: Settlement,
-    context: &Context,
-) -> Record {
+fn settled(head: Head, work: Work, holder: Option<Holder>, settlement: Settlement, context: &Context) -> Record {
     let now = context.now;
     match settlement {
         Settlement::Succeeded { response, reference } => {
@@ -273,14 +286,17 @@ fn settled(
             let terms = terms(&work.policy, now);
             referred(head, reference).with(State::FailedTerminal { failure, cause: TerminalCause::Reported, terms })
         }
-        Settlement::FailedRetryable { failure, .. } if head.attempt >= work.policy.attempts_max => {
-            exhausted(head, &work, failure, now)
-        }
         Settlement::FailedRetryable { failure, retry } => {
             let delay = match retry.delay {
                 RetryDelay::Exactly(delay) => delay,
                 RetryDelay::Backoff => work.policy.backoff.delay(head.attempt, head.id.0),
             };
+            if let (Some(doubt), Some(holder)) = (work.doubt, holder) {
+                return still_in_doubt(head, work, doubt, holder, Some(failure), now.plus(delay));
+            }
+            if head.attempt >= work.policy.attempts_max {
+                return exhausted(head, &work, failure, now);
+            }
             let (head, work) = match retry.downstream {
                 DownstreamKey::Keep => (head, work),
                 DownstreamKey::NextGeneration => next_generation(head, work),
@@ -289,10 +305,13 @@ fn settled(
             head.with(State::FailedRetryable(Retryable { work, cause, retry_at: now.plus(delay) }))
         }
         Settlement::Released => {
+            if let (Some(doubt), Some(holder)) = (work.doubt, holder) {
+                return still_in_doubt(head, work, doubt, holder, None, now);
+            }
             head.with(State::FailedRetryable(Retryable { work, cause: RetryCause::Released, retry_at: now }))
         }
         Settlement::GaveUp { failure, reference } => {
-            let Some((holder, cause)) = holder else {
+            let Some(holder) = holder else {
                 // Nothing was started, so nothing is unknown.
                 return head.with(State::FailedRetryable(Retryable {
                     work,
@@ -302,7 +321,7 @@ fn settled(
             };
             referred(head, reference).with(State::Unknown(Unresolved {
                 work,
-                cause,
+                cause: UnknownCause::GaveUp,
                 since: now,
                 failure: Some(failure),
                 holder,
@@ -311,6 +330,19 @@ fn settled(
             }))
         }
     }
+}
+
+/// A re-sending attempt did not happen, which says nothing about the one before it. The downstream key must stay.
+fn still_in_doubt(
+    head: Head,
+    work: Work,
+    doubt: Doubt,
+    holder: Holder,
+    failure: Option<FailureReport>,
+    again_at: Timestamp,
+) -> Record {
+    let Doubt { cause, since } = doubt;
+    head.with(State::Unknown(Unresolved { work, cause, since, failure, holder, probes: 0, probe_at: again_at }))
 }
 
 /// A fresh downstream key starts a fresh window at the provider.
@@ -325,7 +357,7 @@ fn settled_late(head: Head, unresolved: Unresolved, settlement: Settlement, cont
         Settlement::GaveUp { failure, reference } => {
             referred(head, reference).with(State::Unknown(Unresolved { failure: Some(failure), ..unresolved }))
         }
-        settlement => settled(head, unresolved.work, None, settlement, context),
+        settlement => settled(head, unresolved.work, Some(unresolved.holder), settlement, context),
     }
 }
 
@@ -395,7 +427,7 @@ fn resolved(head: Head, unresolved: Unresolved, verdict: Verdict, decision: Deci
         }
         // Exactly one more attempt may run, also beyond the attempt limit: a decision outranks a default.
         Verdict::DidNotHappen => head.with(State::FailedRetryable(Retryable {
-            work: unresolved.work,
+            work: Work { doubt: None, ..unresolved.work },
             cause: RetryCause::Verdict,
             retry_at: now,
         })),

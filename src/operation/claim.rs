@@ -40,7 +40,7 @@ impl Core {
             return Err(odd_answer("a grant without a lease"));
         };
         let policy = held.work.policy;
-        let (lease, most) = (policy.lease.as_duration(), policy.max_execution.as_duration());
+        let (lease, most) = (policy.lease.as_duration(), held.lease.ends_by.since(held.lease.granted_at));
         let hold = Arc::new(Hold::new(record.token(), lease, most, sent_at));
         store.engine().keep(hold.clone());
         Ok(Self {
@@ -180,6 +180,8 @@ pub enum AfterFailure {
     RetryLater(RetryLater),
     /// That was the last permitted attempt: the failure is final.
     Exhausted(Replay),
+    /// This attempt [re-sent](Claim::is_resend) an earlier one, and whether that one happened is still not known.
+    StillUnknown(UnknownOutcome),
 }
 
 /// Grows with every attempt at an operation, also after its record was purged. Hand it to a resource that can refuse
@@ -397,6 +399,9 @@ impl Claim {
     /// The effect is *known* not to have happened; a new attempt may start when `retry` says. If that is not certain,
     /// [`give_up`](Self::give_up).
     ///
+    /// Of an attempt that [re-sends](Self::is_resend) an earlier one this says nothing about the earlier one: the outcome
+    /// stays unknown, under the same downstream key, and may be re-sent again when `retry` says.
+    ///
     /// # Errors
     /// [`LeaseLost`](ErrorKind::LeaseLost), [`AlreadySettled`](ErrorKind::AlreadySettled).
     pub fn fail_retryable(&self, failure: impl fmt::Display, retry: Retry) -> Result<AfterFailure> {
@@ -404,6 +409,9 @@ impl Claim {
         let driven = self.settle(settlement)?;
         let now = driven.moment.now;
         let record = accepted(driven.only())?;
+        if let Some(unknown) = UnknownOutcome::of(&record) {
+            return Ok(AfterFailure::StillUnknown(unknown));
+        }
         match RetryLater::of(&record, now) {
             Some(later) => Ok(AfterFailure::RetryLater(later)),
             None => replay_of(&record).map(AfterFailure::Exhausted),
@@ -422,7 +430,7 @@ impl Claim {
     }
 
     /// The effect was not started after all: the next caller may run at once. It does not count against the attempt
-    /// limit.
+    /// limit. Where this attempt re-sends an earlier one, that one's outcome is as unknown as before.
     ///
     /// # Errors
     /// [`LeaseLost`](ErrorKind::LeaseLost), [`AlreadySettled`](ErrorKind::AlreadySettled).

@@ -170,6 +170,7 @@ impl Store {
                 Ok(match claim.fail_retryable(report.message(), retry)? {
                     AfterFailure::RetryLater(later) => Outcome::RetryLater(later),
                     AfterFailure::Exhausted(replay) => Outcome::FailedTerminal(replay),
+                    AfterFailure::StillUnknown(unknown) => Outcome::Unknown(unknown),
                 })
             }
             Err(Settlement::GaveUp(report)) => claim.give_up(report.message()).map(Outcome::Unknown),

@@ -8,8 +8,8 @@ use crate::machine::key::{Identity, Kind};
 use crate::machine::limits::DECISIONS_MAX;
 use crate::machine::policy::{Backoff, Policy, Retention};
 use crate::machine::record::{
-    Decision, Ended, FirstStart, Head, Held, Holder, Lease, Record, RecordId, RetryCause, Retryable, Ruling, State,
-    TerminalCause, Terms, UnknownCause, Unresolved, Work,
+    Decision, Doubt, Ended, FirstStart, Head, Held, Holder, Lease, Record, RecordId, RetryCause, Retryable, Ruling,
+    State, TerminalCause, Terms, UnknownCause, Unresolved, Work,
 };
 use crate::machine::response::{ExternalReference, FailureReport, Response, ResponsePolicy};
 use crate::machine::time::{Span, Timestamp};
@@ -21,7 +21,7 @@ fn at(second: u64) -> Timestamp {
 /// One record a state, and one for each way a state can look: the fixtures of the row format are made of them, so they
 /// never change.
 pub(super) fn samples() -> Vec<(&'static str, Record)> {
-    let plain = Work { policy: Policy::default(), first_start: None, checkpoint: None };
+    let plain = Work { policy: Policy::default(), first_start: None, checkpoint: None, doubt: None };
     let started = Work {
         policy: Policy {
             lease: Span::from_secs(30),
@@ -34,7 +34,9 @@ pub(super) fn samples() -> Vec<(&'static str, Record)> {
         },
         first_start: Some(FirstStart { store: at(1), wall: at(2) }),
         checkpoint: Some(b"half-way".to_vec()),
+        doubt: None,
     };
+    let resent = Work { doubt: Some(Doubt { cause: UnknownCause::OwnerGone, since: at(3) }), ..started.clone() };
     let holder = Holder { incarnation: 3, grant: 300 };
     let lease = Lease { holder, granted_at: at(1), until: at(31), ends_by: at(3600) };
     let terms = Terms { settled_at: at(9), expires_at: at(600), purge_at: Timestamp::FOREVER };
@@ -51,6 +53,7 @@ pub(super) fn samples() -> Vec<(&'static str, Record)> {
     let states = [
         ("reserved", State::Reserved(Held { work: plain.clone(), lease })),
         ("executing", State::Executing(Held { work: started.clone(), lease })),
+        ("executing_resent", State::Executing(Held { work: resent, lease })),
         (
             "failed_retryable_reported",
             State::FailedRetryable(Retryable {
@@ -158,7 +161,13 @@ fn policy() -> impl Strategy<Value = Policy> {
 fn work() -> impl Strategy<Value = Work> {
     let first = proptest::option::of((instant(), instant()).prop_map(|(store, wall)| FirstStart { store, wall }));
     let checkpoint = proptest::option::of(vec(any::<u8>(), 0..100));
-    (policy(), first, checkpoint).prop_map(|(policy, first_start, checkpoint)| Work { policy, first_start, checkpoint })
+    let doubt = proptest::option::of((unknown_cause(), instant()).prop_map(|(cause, since)| Doubt { cause, since }));
+    (policy(), first, checkpoint, doubt).prop_map(|(policy, first_start, checkpoint, doubt)| Work {
+        policy,
+        first_start,
+        checkpoint,
+        doubt,
+    })
 }
 
 fn holder() -> impl Strategy<Value = Holder> {
