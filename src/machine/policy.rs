@@ -21,7 +21,8 @@ pub enum Remote {
     Queryable,
     /// It drops a second request with the same downstream key for `window` after the first. Within that time of the
     /// first start, an unknown outcome may be *re-sent* under the same downstream key. State a window shorter than
-    /// what the provider promises: the provider counts from its own clock. An effect sent after it ended is a second effect.
+    /// what the provider promises: the provider counts from its own clock. The lease of a re-send ends with the window;
+    /// an effect sent after that ([`Claim::is_current`](crate::Claim::is_current)) is a second effect.
     DedupesOnKey {
         /// How long after the first start a re-send is safe.
         window: Duration,

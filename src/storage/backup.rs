@@ -5,8 +5,8 @@ use std::path::Path;
 use redb::{Builder, Database, Key, ReadableTable, TableDefinition, Value};
 
 use super::codec::decode;
-use super::create::NewFile;
 use super::fault;
+use super::place::NewFile;
 use super::snapshot::Snapshot;
 use super::tables;
 use crate::error::Result;

@@ -8,7 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use redb::{CommitError, CompactionError, DatabaseError, StorageError, TableError, TransactionError};
 
 use super::codec::DecodeError;
-use super::create::{CreateError, OpenError};
+use super::create::OpenError;
+use super::place::CreateError;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Runs `work` so that a panic of the storage engine (a damaged page can cause one) becomes an error.

@@ -9,9 +9,10 @@ use redb::backends::FileBackend;
 use redb::{Builder, ConcurrencyMode, Database, Durability, ReadableDatabase, StorageBackend, WriteTransaction};
 
 use super::batch::Batch;
-use super::create::{self, Existing, FileIdentity};
+use super::create::{self, Existing};
 use super::fault::{self, guard};
 use super::memory::MemoryBackend;
+use super::place::FileIdentity;
 use super::probation::Probation;
 use super::schema;
 use super::snapshot::Snapshot;

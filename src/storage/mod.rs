@@ -10,6 +10,7 @@ pub(crate) mod file;
 #[cfg(test)]
 mod lab;
 mod memory;
+mod place;
 mod probation;
 mod schema;
 pub(crate) mod snapshot;

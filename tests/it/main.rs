@@ -1,4 +1,5 @@
 //! The public API, as a user has it. One binary; one file a subject.
+#![cfg(test)]
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "tests")]
 
 mod bad_input;
