@@ -3,6 +3,7 @@
 //! The database sits behind a gate. Reading and writing pass it side by side; compacting and closing need it alone.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use parking_lot::RwLock;
 use redb::backends::FileBackend;
@@ -40,6 +41,9 @@ pub(crate) enum Durable {
 /// A store's file while it is open.
 pub(crate) struct StoreFile {
     gate: RwLock<Option<Database>>,
+    /// What readers share until the next commit, because opening a view costs as much as a look-up in it. Not in shared
+    /// mode, where others commit too.
+    latest: RwLock<Option<Arc<Snapshot>>>,
     place: Option<Place>,
     recovery: Recovery,
     sharing: Sharing,
@@ -92,17 +96,41 @@ impl StoreFile {
             backend.accept().map_err(fault::io)?;
             Ok(database)
         })?;
-        Ok(Self { gate: RwLock::new(Some(database)), place, recovery: options.recovery, sharing: options.sharing })
+        Ok(Self {
+            gate: RwLock::new(Some(database)),
+            latest: RwLock::new(None),
+            place,
+            recovery: options.recovery,
+            sharing: options.sharing,
+        })
     }
 
     /// Runs `work` on the store as of the last commit.
     pub(crate) fn read<T>(&self, work: impl FnOnce(&Snapshot) -> Result<T>) -> Result<T> {
         let gate = self.gate.read();
         let database = gate.as_ref().ok_or_else(closed)?;
-        guard(|| {
-            let snapshot = Snapshot::open(database.begin_read().map_err(fault::transaction)?)?;
-            work(&snapshot)
-        })
+        guard(|| work(&*self.latest(database)?))
+    }
+
+    fn latest(&self, database: &Database) -> Result<Arc<Snapshot>> {
+        let open = || Snapshot::open(database.begin_read().map_err(fault::transaction)?).map(Arc::new);
+        if self.sharing == Sharing::Shared {
+            return open();
+        }
+        if let Some(snapshot) = &*self.latest.read() {
+            return Ok(snapshot.clone());
+        }
+        // Opened while the place is locked: a commit that ends meanwhile waits here, and then clears it.
+        let mut latest = self.latest.write();
+        match &*latest {
+            Some(snapshot) => Ok(snapshot.clone()),
+            None => Ok(latest.insert(open()?).clone()),
+        }
+    }
+
+    /// The next reader sees what is committed by now.
+    fn outdate(&self) {
+        self.latest.write().take();
     }
 
     /// Runs `work` in a write transaction and commits what it wrote. What wrote nothing costs nothing.
@@ -128,7 +156,9 @@ impl StoreFile {
             }
         };
         if dirty {
-            guard(|| txn.commit().map_err(fault::commit)).map_err(|error| {
+            let committed = guard(|| txn.commit().map_err(fault::commit));
+            self.outdate();
+            committed.map_err(|error| {
                 // A panic on the way leaves the outcome as open as an error does.
                 let error = if error.kind() == ErrorKind::Indeterminate {
                     error
@@ -162,12 +192,15 @@ impl StoreFile {
     pub(crate) fn compact(&self) -> Result<bool> {
         let mut gate = self.gate.write();
         let database = gate.as_mut().ok_or_else(closed)?;
+        self.outdate();
         guard(|| database.compact().map_err(fault::compaction))
     }
 
     /// Closes the file and reports what dropping it would swallow.
     pub(crate) fn close(&self) -> Result<()> {
-        match self.gate.write().take() {
+        let database = self.gate.write().take();
+        self.outdate();
+        match database {
             Some(database) => guard(|| database.close().map_err(fault::database)),
             None => Ok(()),
         }
