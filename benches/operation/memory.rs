@@ -12,7 +12,9 @@ use crate::work::{Item, Random};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Space {
     pub(crate) format: Format,
+    /// What the file takes from the disk. Its length can be more: it grows in steps, and what was never written is a hole.
     pub(crate) bytes_per_record: f64,
+    pub(crate) length_per_record: f64,
     /// Nothing where the system does not tell.
     pub(crate) resident_mib: Option<f64>,
 }
@@ -22,14 +24,25 @@ pub(crate) fn measure(stores: &mut Stores, scale: &Scale) -> Fallible<Vec<Space>
     Format::ALL
         .into_iter()
         .map(|format| {
-            let bytes = fs::metadata(stores.loaded(format, scale.cycle_records)?)?.len();
+            let meta = fs::metadata(stores.loaded(format, scale.cycle_records)?)?;
             let path = stores.loaded(format, most)?;
             let task = Task::Memory { replays: scale.memory_replays };
             let figures = Visit { peer: format.peer(), path, records: most, task }.start()?;
-            let bytes_per_record = bytes as f64 / scale.cycle_records as f64;
-            Ok(Space { format, bytes_per_record, resident_mib: figures.first().copied() })
+            let [bytes_per_record, length_per_record] =
+                [allocated(&meta), meta.len()].map(|bytes| bytes as f64 / scale.cycle_records as f64);
+            Ok(Space { format, bytes_per_record, length_per_record, resident_mib: figures.first().copied() })
         })
         .collect()
+}
+
+#[cfg(unix)]
+fn allocated(meta: &fs::Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::blocks(meta) * 512
+}
+
+#[cfg(not(unix))]
+fn allocated(meta: &fs::Metadata) -> u64 {
+    meta.len()
 }
 
 /// In the visit's process: the resident memory in MiB.

@@ -116,13 +116,14 @@ impl Report {
         writeln!(out, "\n## Space\n")?;
         writeln!(
             out,
-            "| contestant | bytes a record, file of {} | resident MiB after replays from {most} |",
+            "| contestant | bytes a record on disk, file of {} | by its length | resident MiB after replays from {most} |",
             scale.cycle_records
         )?;
-        writeln!(out, "|{}", " --- |".repeat(3))?;
+        writeln!(out, "|{}", " --- |".repeat(4))?;
         for space in &self.space {
             let name = space.format.peer().name();
-            writeln!(out, "| {name} | {:.0} | {:.1} |", space.bytes_per_record, Cell(space.resident_mib))?;
+            let (on_disk, length) = (space.bytes_per_record, space.length_per_record);
+            writeln!(out, "| {name} | {on_disk:.0} | {length:.0} | {:.1} |", Cell(space.resident_mib))?;
         }
         Ok(())
     }
