@@ -138,11 +138,12 @@ impl Batch<'_> {
         rows.take(rows_max).map(|entry| entry.map(|(key, _)| RecordId(key.value().1)).map_err(fault::storage)).collect()
     }
 
-    /// Drives one event. A row that cannot be read is counted and left: it must not stop the sweep of the others.
+    /// Drives one event and says how many records it changed. A row that cannot be read is counted and left: it must not stop the sweep of the others.
     fn touch(&mut self, id: RecordId, event: Event, moment: Moment, unreadable: &mut u64) -> Result<u64> {
         let step = Step { target: Target::Id(id), event };
+        let before = self.changes();
         match self.drive(vec![step], moment, NOBODY) {
-            Ok(answers) => Ok(answers.len() as u64),
+            Ok(_) => Ok(self.changes() - before),
             Err(DriveError::Rejected(_)) => Ok(0),
             Err(DriveError::Unreadable(_)) => {
                 *unreadable += 1;
