@@ -90,6 +90,12 @@ impl Speaker<'_> {
     }
 
     pub(crate) fn unknown(&self, unknown: &UnknownOutcome) -> u8 {
+        self.lost(unknown);
+        UNKNOWN
+    }
+
+    /// How the outcome was lost, and what to do about it.
+    pub(crate) fn lost(&self, unknown: &UnknownOutcome) {
         let mut resolve = vec!["dupeproof".to_owned(), "resolve".to_owned()];
         if let Some(store) = &self.store.store {
             resolve.extend(["--store".to_owned(), quoted(&store.display().to_string())]);
@@ -116,12 +122,11 @@ impl Speaker<'_> {
             "resolve": resolve,
         });
         self.tell(&text, "unknown", value);
-        UNKNOWN
     }
 
     pub(crate) fn conflict(&self, conflict: &Conflict) -> u8 {
         let (status, since) = (conflict.status(), instant(conflict.created_at()));
-        let text = format!("this key was used for another command, file or input ({since}; it is {status})");
+        let text = format!("this key was used for another command, file or input ({since}, now {status})");
         let reference = conflict.external_reference();
         let value = json!({ "status": status.as_str(), "created_at": since, "external_reference": reference });
         self.tell(&text, "conflict", value);
@@ -149,7 +154,7 @@ impl Speaker<'_> {
 
     pub(crate) fn not_started(&self, command: &[OsString], error: &io::Error) -> u8 {
         let name = command.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let text = format!("start {}: {error}; nothing was run, and the key is free", escaped(&name));
+        let text = format!("start {}: {error}; nothing was run", escaped(&name));
         self.tell(&text, "not_started", json!({ "command": name, "error": error.to_string() }));
         if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
     }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Read, Write};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -70,6 +71,37 @@ pub(crate) fn command(words: &[OsString], environment: [(&str, String); 2]) -> C
     let mut command = Command::new(words.first().map(OsString::as_os_str).unwrap_or_default());
     command.args(words.iter().skip(1)).envs(environment);
     command
+}
+
+/// Looks for the command as the system will.
+pub(crate) fn find(words: &[OsString]) -> io::Result<()> {
+    let name = Path::new(words.first().map(OsString::as_os_str).unwrap_or_default());
+    let is_path = name.components().count() > 1 || name.is_absolute();
+    if !cfg!(unix) || is_path {
+        // Elsewhere the name alone says little: endings are added and more places searched.
+        return if cfg!(unix) { executable(name) } else { Ok(()) };
+    }
+    let mut found = Err(io::ErrorKind::NotFound.into());
+    for folder in std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()) {
+        match executable(&folder.join(name)) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => found = Err(error),
+            Err(_) => {}
+        }
+    }
+    found
+}
+
+#[cfg(unix)]
+fn executable(path: &Path) -> io::Result<()> {
+    let meta = std::fs::metadata(path)?;
+    let may_execute = std::os::unix::fs::PermissionsExt::mode(&meta.permissions()) & 0o111 != 0;
+    if meta.is_file() && may_execute { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+}
+
+#[cfg(not(unix))]
+fn executable(_path: &Path) -> io::Result<()> {
+    Ok(())
 }
 
 /// Runs the command to its end.

@@ -37,7 +37,15 @@ fn run(store: &StoreArgs, args: &RunArgs, voice: Voice) -> Fallible<u8> {
     let payload = Payload::gather(args)?;
     let operation = operation(args, &payload)?;
     let speaker = Speaker { voice, quiet: args.quiet, store, key: &args.key };
+    let missing = child::find(&args.command).err();
     let store = place::open_or_create(store)?;
+    // A mistyped name must not bind the key to it. What is recorded is replayed also when its command is gone by now.
+    if let Some(error) = &missing
+        && store.get(operation.key())?.is_none()
+    {
+        store.close()?;
+        return Ok(speaker.not_started(&args.command, error));
+    }
     // From here on a signal is for the command, and this program stays to record how it ended.
     let signals = signals::Forwarder::start().map_err(|error| Failure::new(format!("watch for signals: {error}")))?;
     let code = match store.begin(&operation)? {
@@ -102,18 +110,18 @@ fn settle(claim: &Claim, finished: Finished, on_error: OnError, speaker: &Speake
     let recorded = match (ended, on_error) {
         (Ended::Exit(0), _) => claim.succeed_raw(Recording { exit_code: 0, stdout, stderr }.encode()).map(|_| ()),
         (Ended::Exit(EX_TEMPFAIL), _) | (Ended::Exit(_), OnError::Retry) => {
-            claim.fail_retryable(&ended, Retry::backoff()).map(|after| match after {
+            claim.fail_retryable(ended, Retry::backoff()).map(|after| match after {
                 AfterFailure::RetryLater(_) => {}
                 AfterFailure::Exhausted(_) => speaker.exhausted(),
-                AfterFailure::StillUnknown(unknown) => drop(speaker.unknown(&unknown)),
+                AfterFailure::StillUnknown(unknown) => speaker.lost(&unknown),
             })
         }
         (Ended::Exit(_), OnError::Final) => {
             let recording = Recording { exit_code: code, stdout, stderr }.encode();
-            claim.fail_terminal_with(FailureReport::new(&ended).with_response(recording)).map(|_| ())
+            claim.fail_terminal_with(FailureReport::new(ended).with_response(recording)).map(|_| ())
         }
         (Ended::Exit(_), OnError::Unknown) | (Ended::Signal(_), _) => {
-            claim.give_up(&ended).map(|unknown| drop(speaker.unknown(&unknown)))
+            claim.give_up(ended).map(|unknown| speaker.lost(&unknown))
         }
     };
     match recorded {
