@@ -195,7 +195,7 @@ pub(crate) struct ResolveArgs {
     #[arg(long)]
     pub(crate) did_not_happen: bool,
     /// The remote side's name for it
-    #[arg(long, value_name = "NAME", requires = "happened")]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["failed", "did_not_happen"])]
     pub(crate) reference: Option<String>,
     /// What repeats print
     #[arg(long, value_name = "FILE", conflicts_with = "did_not_happen")]

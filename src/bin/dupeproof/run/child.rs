@@ -81,7 +81,7 @@ pub(crate) fn find(words: &[OsString]) -> io::Result<()> {
         // Elsewhere the name alone says little: endings are added and more places searched.
         return if cfg!(unix) { executable(name) } else { Ok(()) };
     }
-    let mut found = Err(io::ErrorKind::NotFound.into());
+    let mut found = Err(io::Error::new(io::ErrorKind::NotFound, "there is no such command on the PATH"));
     for folder in std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()) {
         match executable(&folder.join(name)) {
             Ok(()) => return Ok(()),

@@ -36,6 +36,7 @@ pub(crate) fn main(store: &StoreArgs, args: &RunArgs, voice: Voice) -> ExitCode 
 fn run(store: &StoreArgs, args: &RunArgs, voice: Voice) -> Fallible<u8> {
     let payload = Payload::gather(args)?;
     let operation = operation(args, &payload)?;
+    operation.check()?;
     let speaker = Speaker { voice, quiet: args.quiet, store, key: &args.key };
     let missing = child::find(&args.command).err();
     let store = place::open_or_create(store)?;
