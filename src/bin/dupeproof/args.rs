@@ -73,22 +73,25 @@ impl KeyArgs {
 }
 
 const RUN_NOTES: &str = "\
-Exit codes: the command's own, on the first run and on every repeat; and dupeproof's:
-  120  somebody else is running it        123  it ran so long ago that its output is gone
-  121  the key was used for another       124  it failed without having happened; try again later
-       command, file or input             125  dupeproof itself failed; nothing was started unless it says so
-  122  nobody knows whether it happened   126  the command cannot be executed   127  it cannot be found
-       (see `dupeproof resolve`)
+Exit codes: the command's own, on the first run and on every repeat; and these:
+  120  somebody else is running it
+  121  the key was used for another command, file or input
+  122  nobody knows whether it happened: see `dupeproof resolve`
+  123  it ran so long ago that its output is gone
+  124  it failed without having happened: try again later
+  125  dupeproof itself failed
+  126  the command cannot be executed
+  127  the command cannot be found
 
-The command finds IDEMPOTENCY_KEY (hand it to the remote side; the same on every repeat) and DUPEPROOF_ATTEMPT in its
-environment. Its exit says how it ended: 0 it happened; 75 (EX_TEMPFAIL) it did not, and may be tried again; any other
-code: see --on-error. Death by a signal leaves the outcome unknown.
+The command finds IDEMPOTENCY_KEY (hand it to the remote side; it is the same on every repeat) and DUPEPROOF_ATTEMPT in \
+its environment. Its exit says how it ended: 0, it happened; 75 (EX_TEMPFAIL), it did not and may be tried again; any \
+other code, see --on-error. Death by a signal leaves the outcome unknown.
 
-Output is recorded up to the store's limit (1 MiB). What background processes write after the command itself has ended
+Output is recorded up to the store's limit of 1 MiB. What background processes write after the command itself has ended \
 is waited for only briefly.
 
 Example:
-  dupeproof run --key report-2026-12-01 -- ./mail-report.sh --to board@example.org";
+  dupeproof run --key report-2026-12-01 -- ./mail-report.sh --to board";
 
 /// Run a command once per key; print the recorded output on every repeat
 #[derive(Debug, Args)]
@@ -170,11 +173,12 @@ pub(crate) struct ShowArgs {
 }
 
 const RESOLVE_NOTES: &str = "\
-Look at the remote side before you decide, under the downstream key that `dupeproof show` prints. After --did-not-happen
+Look at the remote side before you decide, under the downstream key that `dupeproof show` prints. After --did-not-happen \
 exactly one more run is let through.
 
 Example:
-  dupeproof resolve --key invoice-981 --happened --reference ch_17 --by jane --reason \"charge ch_17 in the dashboard\"";
+  dupeproof resolve --key invoice-981 --happened --reference ch_17 \\
+      --by jane --reason 'charge ch_17 is in the dashboard'";
 
 /// Decide an outcome that is unknown
 #[derive(Debug, Args)]

@@ -35,7 +35,6 @@ pub(crate) fn open_existing(args: &StoreArgs) -> Fallible<Store> {
 }
 
 fn options(args: &StoreArgs) -> Options {
-    // A short run is no time to sweep; `run` leaves it to those that stay.
     Options::new().with_sharing(Sharing::Shared).with_open_wait(args.open_wait)
 }
 

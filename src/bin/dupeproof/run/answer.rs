@@ -148,6 +148,11 @@ impl Speaker<'_> {
         self.tell(text, "resending", json!({}));
     }
 
+    pub(crate) fn not_swept(&self, error: &dupeproof::Error) {
+        let text = format!("the outcome is recorded, but old records could not be tidied up: {error}");
+        self.tell(&text, "not_swept", json!({ "error": error.to_string() }));
+    }
+
     pub(crate) fn exhausted(&self) {
         self.tell("that was the last permitted attempt: it failed for good", "attempts_exhausted", json!({}));
     }

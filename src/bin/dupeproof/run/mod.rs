@@ -26,6 +26,9 @@ const EX_TEMPFAIL: u8 = 75;
 /// A command is held for as long as this program lives; the longest the store allows.
 const MAX_EXECUTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
+/// A run may forget more than it adds, and still ends at once.
+const SWEEP_RECORDS_MAX: usize = 100;
+
 pub(crate) fn main(store: &StoreArgs, args: &RunArgs, voice: Voice) -> ExitCode {
     match run(store, args, voice) {
         Ok(code) => ExitCode::from(code),
@@ -50,7 +53,14 @@ fn run(store: &StoreArgs, args: &RunArgs, voice: Voice) -> Fallible<u8> {
     // From here on a signal is for the command, and this program stays to record how it ended.
     let signals = signals::Forwarder::start().map_err(|error| Failure::new(format!("watch for signals: {error}")))?;
     let code = match store.begin(&operation)? {
-        Begin::Execute(claim) => execute(&claim, args, payload, &signals, &speaker)?,
+        Begin::Execute(claim) => {
+            let code = execute(&claim, args, payload, &signals, &speaker)?;
+            // Where only short runs use a store, nobody else tidies it.
+            if let Err(error) = store.sweep(SWEEP_RECORDS_MAX) {
+                speaker.not_swept(&error);
+            }
+            code
+        }
         Begin::Replay(replay) => speaker.replay(&replay)?,
         Begin::InProgress(other) => speaker.in_progress(&other),
         Begin::RetryLater(later) => speaker.retry_later(&later),
