@@ -108,6 +108,23 @@ fn store_is_found_below_the_home_folder_and_is_private() {
 }
 
 #[test]
+fn short_runs_alone_keep_a_store_tidy() {
+    let shell = Shell::new();
+    shell.run("a", &["--keep", "1s", "--tombstone", "0s"], "true");
+    while code(&shell.output(["show", "--key", "a"])) == 0 {
+        std::thread::park_timeout(std::time::Duration::from_millis(20));
+    }
+    let stats = || {
+        let store = dupeproof::Options::new().without_compactor().open(shell.store()).unwrap();
+        store.stats().unwrap()
+    };
+    assert_eq!(stats().succeeded, 1, "over, and still there");
+    shell.run("b", &[], "true");
+    let stats = stats();
+    assert_eq!((stats.succeeded, stats.tombstones), (1, 0));
+}
+
+#[test]
 fn help_and_version_are_no_failure() {
     let shell = Shell::new();
     for arguments in [&["--help"][..], &["run", "--help"], &["help", "resolve"], &["--version"]] {
