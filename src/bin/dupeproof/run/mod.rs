@@ -138,8 +138,7 @@ fn settle(claim: &Claim, finished: Finished, on_error: OnError, speaker: &Speake
     match recorded {
         Ok(()) => Ok(code),
         Err(error) => Err(Failure::new(format!(
-            "the command {ended}, and that could not be recorded: {error}\n  look the key up before you run it again: {}",
-            error.kind().advice()
+            "the command {ended}, and that could not be recorded: {error}; look the key up before you run it again",
         ))),
     }
 }
