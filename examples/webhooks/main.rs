@@ -9,6 +9,7 @@
 //! answers and the lines are counted; one too many or too few makes this program fail.
 
 mod http;
+mod sender;
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -17,12 +18,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::thread;
 use std::time::Duration;
 
 use dupeproof::{Begin, Decision, Fingerprint, Operation, OperationKey, Retry, Store, Verdict};
 
 use http::{Request, Response, Server};
+use sender::{EVENTS, SENDERS, deliver, deliver_all, id, order};
 
 type Fallible<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -93,20 +94,18 @@ fn key(event: &str) -> dupeproof::Result<OperationKey> {
 
 /// What a person does about an unknown outcome: looks what left the house, and records it.
 fn look_into(dir: &Path, event: &str) -> Fallible<()> {
-    let verdict = match effects(dir)?.iter().any(|line| line.starts_with(event)) {
-        true => {
-            let parcel = format!("parcel for {event}");
-            Verdict::Happened { response: parcel.as_str().into(), external_reference: Some(parcel) }
-        }
-        false => Verdict::DidNotHappen,
+    let left_the_house = effects(dir)?.iter().any(|line| line.split(' ').next() == Some(event));
+    let verdict = if left_the_house {
+        let parcel = format!("parcel for {event}");
+        Verdict::Happened { response: parcel.as_str().into(), external_reference: Some(parcel) }
+    } else {
+        Verdict::DidNotHappen
     };
     let store = Store::open(store_path(dir))?;
     store.resolve(&key(event)?, verdict, &Decision::new("operator", "the warehouse's own list"))?;
     Ok(store.close()?)
 }
 
-const EVENTS: usize = 40;
-const SENDERS: usize = 8;
 /// Its first attempt fails before anything happened.
 const FRAGILE: &str = "evt_fragile";
 /// Is delivered again while it is handled.
@@ -167,12 +166,12 @@ fn scene<T>(dir: &Path, name: &str, senders: impl FnOnce(u16) -> Fallible<T>) ->
         *counts.lock().map_err(|_| "a handler panicked")?.entry(response.status).or_default() += 1;
         Ok(response)
     };
-    let sent = server.run(counted, senders);
+    let sent = server.run(counted, senders)?;
     shop.store.close()?;
     let counts = Counts(counts.into_inner()?);
     let [taken, refused, unknown, later] = [200, 422, 500, 503].map(|status| counts.of(status));
     println!("{name:<48}{taken:>6}{refused:>6}{unknown:>6}{later:>6}{:>9}", effects(dir)?.len());
-    Ok((sent?, counts))
+    Ok((sent, counts))
 }
 
 /// How often the receiver answered with which status.
@@ -186,50 +185,6 @@ impl Counts {
     fn are(&self, expected: &[(u16, usize)]) -> bool {
         self.0 == expected.iter().copied().collect()
     }
-}
-
-/// All senders deliver the same events at once, each in an order of its own. Every event has one answer.
-fn deliver_all(port: u16) -> Fallible<Vec<Vec<u8>>> {
-    let deliver_in_turn = |sender: usize| {
-        let mut answers = vec![Vec::new(); EVENTS];
-        for turn in 0..EVENTS {
-            // 7 and 40 have no common divisor: every event once, in another order for each sender.
-            let event = (turn * 7 + sender * 5) % EVENTS;
-            answers[event] = deliver(port, &id(event), &order(event))?;
-        }
-        Fallible::Ok(answers)
-    };
-    let mut answers = thread::scope(|scope| {
-        let senders: Vec<_> = (0..SENDERS).map(|sender| scope.spawn(move || deliver_in_turn(sender))).collect();
-        senders.into_iter().map(|sender| sender.join().map_err(|_| "a sender panicked")?).collect::<Fallible<Vec<_>>>()
-    })?;
-    answers.dedup();
-    expect(answers.len() == 1, "the same answer to every delivery of an event")?;
-    Ok(answers.remove(0))
-}
-
-/// Delivers an event until it is taken, as senders do, but with less patience than `Retry-After` asks for.
-fn deliver(port: u16, event: &str, body: &str) -> Fallible<Vec<u8>> {
-    const DELIVERIES_MAX: usize = 1000;
-    const PAUSE: Duration = Duration::from_millis(5);
-
-    for _ in 0..DELIVERIES_MAX {
-        let response = http::post(port, event, body.as_bytes())?;
-        match (response.status, response.retry_after_s) {
-            (200, _) => return Ok(response.body),
-            (503, Some(_)) => thread::park_timeout(PAUSE),
-            (status, _) => return Err(format!("{event}: {status}, {}", String::from_utf8_lossy(&response.body)).into()),
-        }
-    }
-    Err(format!("{event} was not taken in {DELIVERIES_MAX} deliveries").into())
-}
-
-fn id(event: usize) -> String {
-    format!("evt_{event:03}")
-}
-
-fn order(event: usize) -> String {
-    format!("order {event}")
 }
 
 fn store_path(dir: &Path) -> PathBuf {
