@@ -171,3 +171,15 @@ pub fn bring_to(world: &World, store: &Store, name: &str, status: Status) -> Hel
     assert_eq!(get(store, name).status, status);
     Held::Nobody
 }
+
+/// Waits for what another thread does in its own time. Fails only if it never does.
+#[track_caller]
+pub fn eventually(is_so: impl Fn() -> bool) {
+    for _ in 0..20_000 {
+        if is_so() {
+            return;
+        }
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    panic!("it never came");
+}
