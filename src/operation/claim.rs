@@ -84,8 +84,10 @@ impl Core {
         })
     }
 
+    /// Settled or handed on: it is current no longer, whatever is left of its lease.
     fn over(&self) {
         self.is_over.store(true, Ordering::Release);
+        self.hold.lose();
         self.store.engine().release(&self.hold);
     }
 
