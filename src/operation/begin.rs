@@ -30,16 +30,6 @@ struct Answered {
     sent_at: Duration,
 }
 
-/// An answer that is no grant.
-enum TurnedAway {
-    Replay(Replay),
-    InProgress(InProgress),
-    RetryLater(RetryLater),
-    Unknown(UnknownOutcome),
-    Conflict(Conflict),
-    Expired(Expired),
-}
-
 impl Store {
     /// Reserves and starts an operation in one durable commit, or says why it does not run.
     ///
@@ -91,12 +81,13 @@ impl Store {
             return Reservation::new(self, &record, grant, sent_at).map(Reserve::Reserved);
         }
         Ok(match turned_away(answer, moment)? {
-            TurnedAway::Replay(replay) => Reserve::Replay(replay),
-            TurnedAway::InProgress(other) => Reserve::InProgress(other),
-            TurnedAway::RetryLater(later) => Reserve::RetryLater(later),
-            TurnedAway::Unknown(unknown) => Reserve::Unknown(unknown),
-            TurnedAway::Conflict(conflict) => Reserve::Conflict(conflict),
-            TurnedAway::Expired(expired) => Reserve::Expired(expired),
+            Begin::Replay(replay) => Reserve::Replay(replay),
+            Begin::InProgress(other) => Reserve::InProgress(other),
+            Begin::RetryLater(later) => Reserve::RetryLater(later),
+            Begin::Unknown(unknown) => Reserve::Unknown(unknown),
+            Begin::Conflict(conflict) => Reserve::Conflict(conflict),
+            Begin::Expired(expired) => Reserve::Expired(expired),
+            Begin::Execute(_) => return Err(odd_answer("a grant to somebody who was turned away")),
         })
     }
 
@@ -184,17 +175,10 @@ impl Store {
 
     fn begun(&self, answered: Answered) -> Result<Begin> {
         let Answered { answer, moment, sent_at } = answered;
-        if let Answer::Granted(record, grant) = answer {
-            return Claim::new(self, &record, grant, sent_at).map(Begin::Execute);
+        match answer {
+            Answer::Granted(record, grant) => Claim::new(self, &record, grant, sent_at).map(Begin::Execute),
+            answer => turned_away(answer, moment),
         }
-        Ok(match turned_away(answer, moment)? {
-            TurnedAway::Replay(replay) => Begin::Replay(replay),
-            TurnedAway::InProgress(other) => Begin::InProgress(other),
-            TurnedAway::RetryLater(later) => Begin::RetryLater(later),
-            TurnedAway::Unknown(unknown) => Begin::Unknown(unknown),
-            TurnedAway::Conflict(conflict) => Begin::Conflict(conflict),
-            TurnedAway::Expired(expired) => Begin::Expired(expired),
-        })
     }
 
     fn ask(&self, operation: &Operation, phase: Phase) -> Result<Answered> {
@@ -300,15 +284,16 @@ fn answer_without_writing(stored: Record, intent: Intent, moment: Moment) -> Opt
     (transition.change == Change::Keep).then_some(transition.answer)
 }
 
-fn turned_away(answer: Answer, moment: Moment) -> Result<TurnedAway> {
+/// Every answer but a grant.
+fn turned_away(answer: Answer, moment: Moment) -> Result<Begin> {
     let now = moment.now;
     match answer {
-        Answer::Replay(record) => Replay::of(&record).map(TurnedAway::Replay),
-        Answer::InProgress(record) => InProgress::of(&record, now).map(TurnedAway::InProgress),
-        Answer::RetryLater(record) => RetryLater::of(&record, now).map(TurnedAway::RetryLater),
-        Answer::Unknown(record) => UnknownOutcome::of(&record).map(TurnedAway::Unknown),
-        Answer::Conflict(record) => Some(TurnedAway::Conflict(Conflict::of(&record))),
-        Answer::Expired(record) => Expired::of(&record).map(TurnedAway::Expired),
+        Answer::Replay(record) => Replay::of(&record).map(Begin::Replay),
+        Answer::InProgress(record) => InProgress::of(&record, now).map(Begin::InProgress),
+        Answer::RetryLater(record) => RetryLater::of(&record, now).map(Begin::RetryLater),
+        Answer::Unknown(record) => UnknownOutcome::of(&record).map(Begin::Unknown),
+        Answer::Conflict(record) => Some(Begin::Conflict(Conflict::of(&record))),
+        Answer::Expired(record) => Expired::of(&record).map(Begin::Expired),
         Answer::Granted(_, Grant::Fresh | Grant::Resend) | Answer::Accepted(_) | Answer::Nothing => None,
     }
     .ok_or_else(|| odd_answer("an answer that does not fit its record"))

@@ -126,7 +126,21 @@ impl Operation {
         &self.identity.key
     }
 
-    pub(super) fn check(&self) -> Result<()> {
+    /// Whether the terms are in bounds. Begin asks the same; this is for telling a user before a store is opened.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput), which names the term and its bounds.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Fingerprint, Operation, OperationKey};
+    /// use std::time::Duration;
+    /// let operation = Operation::new(OperationKey::new("t", "o", "k")?, Fingerprint::unchecked());
+    /// assert!(operation.check().is_ok());
+    /// assert!(operation.with_lease(Duration::ZERO).check().is_err());
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    pub fn check(&self) -> Result<()> {
         if self.wait.is_some_and(|wait| wait > DELAY_MAX.as_duration()) {
             let (found, most) = (self.wait.unwrap_or_default(), DELAY_MAX.as_duration());
             return Err(Error::invalid_input(format!("wait is {found:?}: at most {most:?} expected")));

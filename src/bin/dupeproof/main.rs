@@ -1,1 +1,39 @@
-fn main() {}
+//! `dupeproof`: runs a command once per key, and shows and settles what is recorded. Uses the public API only.
+
+mod args;
+mod duration;
+mod failure;
+mod list;
+mod place;
+mod resolve;
+mod run;
+mod show;
+mod text;
+mod view;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+use failure::{Failure, Voice};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return failure::usage(&error, std::env::args_os().skip(1)),
+    };
+    let voice = if cli.json { Voice::Json } else { Voice::Human };
+    let result = match &cli.command {
+        Command::Run(args) => return run::main(&cli.store, args, voice),
+        Command::List(args) => list::main(&cli.store, args, voice),
+        Command::Show(args) => show::main(&cli.store, args, voice),
+        Command::Resolve(args) => resolve::main(&cli.store, args, voice),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(voice),
+    }
+}
+
+type Fallible<T> = Result<T, Failure>;

@@ -1,0 +1,48 @@
+//! `dupeproof resolve`: a person decides an outcome that is unknown.
+
+use dupeproof::{Decision, FailureReport, Response, Verdict};
+
+use crate::Fallible;
+use crate::args::{ResolveArgs, StoreArgs};
+use crate::failure::{Failure, Voice};
+use crate::list::print_out;
+use crate::run::recording::{Captured, Recording};
+use crate::{place, view};
+
+pub(crate) fn main(store: &StoreArgs, args: &ResolveArgs, voice: Voice) -> Fallible<()> {
+    let key = args.key.key()?;
+    let verdict = verdict(args)?;
+    let store = place::open_existing(store)?;
+    let resolved = store.resolve(&key, verdict, &Decision::new(&args.by, &args.reason))?;
+    store.close()?;
+    match voice {
+        Voice::Json => print_out(&format!("{}\n", view::json(&resolved, false))),
+        Voice::Human => print_out(&format!("recorded; the operation is now {}\n", resolved.status)),
+    }
+}
+
+fn verdict(args: &ResolveArgs) -> Fallible<Verdict> {
+    let recorded = |exit_code: u8| -> Fallible<Option<Response>> {
+        let Some(path) = &args.response else { return Ok(None) };
+        let stdout = std::fs::read(path)
+            .map_err(|error| Failure::new(format!("read the response {}: {error}", path.display())))?;
+        let recording = Recording { exit_code, stdout: Captured::whole(stdout), stderr: Captured::default() };
+        if !recording.fits() {
+            return Err(Failure::new(format!("the response {} is larger than a store keeps", path.display())));
+        }
+        Ok(Some(Response::from(recording.encode())))
+    };
+    Ok(if args.happened {
+        let response = recorded(0)?.unwrap_or(Response::Absent);
+        Verdict::Happened { response, external_reference: args.reference.clone() }
+    } else if args.failed {
+        let failure = FailureReport::new(&args.reason);
+        let failure = match recorded(1)? {
+            Some(response) => failure.with_response(response),
+            None => failure,
+        };
+        Verdict::FailedForGood { failure }
+    } else {
+        Verdict::DidNotHappen
+    })
+}

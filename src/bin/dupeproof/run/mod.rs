@@ -1,0 +1,144 @@
+//! `dupeproof run`: a command, once per key.
+
+mod answer;
+mod child;
+mod payload;
+pub(crate) mod recording;
+mod signals;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use dupeproof::{AfterFailure, Begin, Claim, FailureReport, Operation, Remote, Retention, Retry};
+
+use crate::Fallible;
+use crate::args::{OnError, RunArgs, StoreArgs};
+use crate::duration::Keep;
+use crate::failure::{Failure, RUN_FAILED, Voice};
+use crate::place;
+use answer::Speaker;
+use child::{Ended, Finished};
+use payload::Payload;
+use recording::Recording;
+
+/// EX_TEMPFAIL of sysexits.h: "try again later".
+const EX_TEMPFAIL: u8 = 75;
+/// A command is held for as long as this program lives; the longest the store allows.
+const MAX_EXECUTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// A run may forget more than it adds, and still ends at once.
+const SWEEP_RECORDS_MAX: usize = 100;
+
+pub(crate) fn main(store: &StoreArgs, args: &RunArgs, voice: Voice) -> ExitCode {
+    match run(store, args, voice) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => failure.report_as(voice, RUN_FAILED),
+    }
+}
+
+fn run(store: &StoreArgs, args: &RunArgs, voice: Voice) -> Fallible<u8> {
+    let payload = Payload::gather(args)?;
+    let operation = operation(args, &payload)?;
+    operation.check()?;
+    let speaker = Speaker { voice, quiet: args.quiet, store, key: &args.key };
+    let missing = child::find(&args.command).err();
+    let store = place::open_or_create(store)?;
+    // A mistyped name must not bind the key to it. What is recorded is replayed also when its command is gone by now.
+    if let Some(error) = &missing
+        && store.get(operation.key())?.is_none()
+    {
+        store.close()?;
+        return Ok(speaker.not_started(&args.command, error));
+    }
+    // From here on a signal is for the command, and this program stays to record how it ended.
+    let signals = signals::Forwarder::start().map_err(|error| Failure::new(format!("watch for signals: {error}")))?;
+    let code = match store.begin(&operation)? {
+        Begin::Execute(claim) => {
+            let code = execute(&claim, args, payload, &signals, &speaker)?;
+            // Where only short runs use a store, nobody else tidies it.
+            if let Err(error) = store.sweep(SWEEP_RECORDS_MAX) {
+                speaker.not_swept(&error);
+            }
+            code
+        }
+        Begin::Replay(replay) => speaker.replay(&replay)?,
+        Begin::InProgress(other) => speaker.in_progress(&other),
+        Begin::RetryLater(later) => speaker.retry_later(&later),
+        Begin::Unknown(unknown) => speaker.unknown(&unknown),
+        Begin::Conflict(conflict) => speaker.conflict(&conflict),
+        Begin::Expired(expired) => speaker.expired(&expired),
+    };
+    store.close()?;
+    Ok(code)
+}
+
+fn operation(args: &RunArgs, payload: &Payload) -> Fallible<Operation> {
+    let retention = match args.keep {
+        Keep::For(duration) => Retention::default().with_response(duration),
+        Keep::Forever => Retention::default().with_response_forever(),
+    };
+    let retention = match args.tombstone {
+        Keep::For(duration) => retention.with_tombstone(duration),
+        Keep::Forever => retention.with_tombstone_forever(),
+    };
+    let remote = args.remote_dedupes.map_or(Remote::Opaque, |window| Remote::DedupesOnKey { window });
+    Ok(Operation::new(args.key.key()?, payload.fingerprint()?)
+        .with_lease(args.lease)
+        .with_max_execution(MAX_EXECUTION)
+        .with_retention(retention)
+        .with_remote(remote))
+}
+
+/// Runs the command and records how it ended.
+fn execute(
+    claim: &Claim,
+    args: &RunArgs,
+    payload: Payload,
+    signals: &signals::Forwarder,
+    speaker: &Speaker<'_>,
+) -> Fallible<u8> {
+    if claim.is_resend() {
+        speaker.resending();
+    }
+    let environment = [("IDEMPOTENCY_KEY", claim.downstream_key()), ("DUPEPROOF_ATTEMPT", claim.attempt().to_string())];
+    let command = child::command(&args.command, environment);
+    match child::run(command, payload.into_stdin(), signals) {
+        Ok(finished) => settle(claim, finished, args.on_error, speaker),
+        Err(child::NotRun::NotStarted(error)) => {
+            claim.release()?;
+            Ok(speaker.not_started(&args.command, &error))
+        }
+        Err(child::NotRun::Lost(error)) => {
+            claim.give_up(format!("the command was started and lost: {error}"))?;
+            Err(Failure::new(format!("the command was started and lost, so its outcome is unknown: {error}")))
+        }
+    }
+}
+
+fn settle(claim: &Claim, finished: Finished, on_error: OnError, speaker: &Speaker<'_>) -> Fallible<u8> {
+    let Finished { ended, stdout, stderr } = finished;
+    let code = ended.exit_code();
+    let recorded = match (ended, on_error) {
+        (Ended::Exit(0), _) => claim.succeed_raw(Recording { exit_code: 0, stdout, stderr }.encode()).map(|_| ()),
+        (Ended::Exit(EX_TEMPFAIL), _) | (Ended::Exit(_), OnError::Retry) => {
+            claim.fail_retryable(ended, Retry::backoff()).map(|after| match after {
+                AfterFailure::RetryLater(_) => {}
+                AfterFailure::Exhausted(_) => speaker.exhausted(),
+                AfterFailure::StillUnknown(unknown) => speaker.lost(&unknown),
+            })
+        }
+        (Ended::Exit(_), OnError::Final) => {
+            let recording = Recording { exit_code: code, stdout, stderr }.encode();
+            claim.fail_terminal_with(FailureReport::new(ended).with_response(recording)).map(|_| ())
+        }
+        (Ended::Exit(_), OnError::Unknown) | (Ended::Signal(_), _) => {
+            claim.give_up(ended).map(|unknown| speaker.lost(&unknown))
+        }
+    };
+    match recorded {
+        Ok(()) => Ok(code),
+        Err(error) => Err(Failure::new(format!(
+            "the command {ended}, and that could not be recorded: {error}; look the key up before you run it again",
+        ))),
+    }
+}

@@ -1,0 +1,36 @@
+//! `dupeproof show`.
+
+use std::io::Write;
+
+use dupeproof::Response;
+
+use crate::Fallible;
+use crate::args::{ShowArgs, StoreArgs};
+use crate::failure::{Failure, Voice};
+use crate::list::print_out;
+use crate::run::recording::Recording;
+use crate::{place, view};
+
+pub(crate) fn main(store: &StoreArgs, args: &ShowArgs, voice: Voice) -> Fallible<()> {
+    let key = args.key.key()?;
+    let store = place::open_existing(store)?;
+    let found = store.get(&key)?;
+    store.close()?;
+    let operation = found.ok_or_else(|| Failure::not_found("there is no record of this key"))?;
+    if voice == Voice::Json {
+        return print_out(&format!("{}\n", view::json(&operation, args.show_response)));
+    }
+    let text: String = view::lines(&operation).iter().map(|(name, value)| format!("{name:<20}{value}\n")).collect();
+    print_out(&text)?;
+    if args.show_response
+        && let Some(bytes) = operation.response.as_ref().and_then(Response::bytes)
+    {
+        let recording = Recording::decode(bytes);
+        print_out("\n")?;
+        // As it was recorded: whoever asks for it wants the bytes.
+        let mut out = std::io::stdout().lock();
+        let _ = out.write_all(&recording.stdout.kept).and_then(|()| out.flush());
+        let _ = std::io::stderr().lock().write_all(&recording.stderr.kept);
+    }
+    Ok(())
+}
