@@ -332,7 +332,7 @@ impl Subject {
 
     pub fn reopen(&mut self, reattach: bool) {
         self.store.close().unwrap();
-        self.model.close();
+        self.model.owners_gone();
         self.store = self.world.open();
 
         // How far store time moves while it is closed is the clock's rule, not the map's: within its bounds, take over.
@@ -345,6 +345,8 @@ impl Subject {
             None => assert_eq!(now, wall),
         }
         self.model.now = now;
+        // A forgotten record is not written by the close; a clock that went back finds it again, and its owner gone.
+        self.model.owners_gone();
 
         for (token, handle) in std::mem::take(&mut self.handles) {
             let Handle::Claim(claim) = handle else { continue };
