@@ -322,8 +322,8 @@ impl Model {
         self.put(token, record);
     }
 
-    /// The store is closed: all holders are gone.
-    pub fn close(&mut self) {
+    /// The store is closed, or opened: all holders are gone.
+    pub fn owners_gone(&mut self) {
         for key in self.records.keys().copied().collect::<Vec<_>>() {
             let Some(mut record) = self.record(key).filter(Record::is_held) else { continue };
             record.state = match record.state {
