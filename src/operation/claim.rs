@@ -84,8 +84,10 @@ impl Core {
         })
     }
 
+    /// Settled or handed on: it is current no longer, whatever is left of its lease.
     fn over(&self) {
         self.is_over.store(true, Ordering::Release);
+        self.hold.lose();
         self.store.engine().release(&self.hold);
     }
 
@@ -233,7 +235,7 @@ impl Reservation {
         Ok(Claim { core: self.core })
     }
 
-    /// Hands the reservation back: the next caller may run at once. It does not count against the attempt limit.
+    /// Hands the reservation back: the next caller may run at once, also at the attempt limit. The attempt stays counted.
     ///
     /// # Errors
     /// [`LeaseLost`](ErrorKind::LeaseLost) if it ended before.
@@ -429,8 +431,8 @@ impl Claim {
         UnknownOutcome::of(&record).ok_or_else(|| odd_answer("an outcome that is known after giving up"))
     }
 
-    /// The effect was not started after all: the next caller may run at once. It does not count against the attempt
-    /// limit. Where this attempt re-sends an earlier one, that one's outcome is as unknown as before.
+    /// The effect was not started after all: the next caller may run at once, also at the attempt limit. The attempt
+    /// stays counted. Where this attempt re-sends an earlier one, that one's outcome is as unknown as before.
     ///
     /// # Errors
     /// [`LeaseLost`](ErrorKind::LeaseLost), [`AlreadySettled`](ErrorKind::AlreadySettled).

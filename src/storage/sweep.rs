@@ -8,7 +8,7 @@ use super::batch::{Batch, DriveError, Moment, Step, Target};
 use super::fault;
 use super::tables::unsettled_row;
 use crate::error::Result;
-use crate::machine::event::Event;
+use crate::machine::event::{Answer, Event};
 use crate::machine::index::{Shelf, UnsettledRow};
 use crate::machine::record::{RecordId, Status};
 
@@ -36,6 +36,14 @@ impl Swept {
         self.purged += other.purged;
         self.unreadable += other.unreadable;
         self.more = other.more;
+    }
+
+    fn end_lease(&mut self, touched: Touched) {
+        match touched {
+            Touched::Same => {}
+            Touched::Changed | Touched::Removed => self.leases_ended += 1,
+            Touched::Unreadable => self.unreadable += 1,
+        }
     }
 }
 
@@ -67,17 +75,21 @@ impl Batch<'_> {
         swept.more |= cursor.is_some();
         rows_left -= lapsed.len();
         for id in lapsed {
-            swept.leases_ended += self.touch(id, Event::Tick, moment, &mut swept.unreadable)?;
+            swept.end_lease(self.touch(id, Event::Tick, moment)?);
         }
         for shelf in Shelf::ALL {
-            let due = self.due(shelf, moment, rows_left)?;
-            rows_left -= due.len();
-            for id in due {
-                let touched = self.touch(id, Event::Tick, moment, &mut swept.unreadable)?;
-                match shelf {
-                    Shelf::Succeeded | Shelf::FailedTerminal => swept.tombstoned += touched,
-                    Shelf::Tombstone => swept.purged += touched,
+            // One more than may change: the row with the highest id never goes, and must not be in the others' way.
+            for id in self.due(shelf, moment, rows_left.saturating_add(1))? {
+                if rows_left == 0 {
+                    break;
                 }
+                match self.touch(id, Event::Tick, moment)? {
+                    Touched::Unreadable => swept.unreadable += 1,
+                    Touched::Same => continue,
+                    Touched::Changed => swept.tombstoned += 1,
+                    Touched::Removed => swept.purged += 1,
+                }
+                rows_left -= 1;
             }
         }
         swept.more |= rows_left == 0;
@@ -94,7 +106,7 @@ impl Batch<'_> {
     ) -> Result<Swept> {
         let mut swept = Swept::default();
         for id in self.held(rows_max, cursor, |row| owners.include(row.incarnation))? {
-            swept.leases_ended += self.touch(id, Event::OwnerGone, moment, &mut swept.unreadable)?;
+            swept.end_lease(self.touch(id, Event::OwnerGone, moment)?);
         }
         swept.more = cursor.is_some();
         Ok(swept)
@@ -138,18 +150,25 @@ impl Batch<'_> {
         rows.take(rows_max).map(|entry| entry.map(|(key, _)| RecordId(key.value().1)).map_err(fault::storage)).collect()
     }
 
-    /// Drives one event and says how many records it changed. A row that cannot be read is counted and left: it must not stop the sweep of the others.
-    fn touch(&mut self, id: RecordId, event: Event, moment: Moment, unreadable: &mut u64) -> Result<u64> {
+    /// Drives one event. A row that cannot be read is left alone: it must not stop the sweep of the others.
+    fn touch(&mut self, id: RecordId, event: Event, moment: Moment) -> Result<Touched> {
         let step = Step { target: Target::Id(id), event };
         let before = self.changes();
         match self.drive(vec![step], moment, NOBODY) {
-            Ok(_) => Ok(self.changes() - before),
-            Err(DriveError::Rejected(_)) => Ok(0),
-            Err(DriveError::Unreadable(_)) => {
-                *unreadable += 1;
-                Ok(0)
-            }
+            Ok(_) | Err(DriveError::Rejected(_)) if self.changes() == before => Ok(Touched::Same),
+            Ok(answers) if matches!(answers[..], [Answer::Nothing]) => Ok(Touched::Removed),
+            Ok(_) | Err(DriveError::Rejected(_)) => Ok(Touched::Changed),
+            Err(DriveError::Unreadable(_)) => Ok(Touched::Unreadable),
             Err(DriveError::Transaction(error)) => Err(error),
         }
     }
+}
+
+/// What one event did to one record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Touched {
+    Same,
+    Changed,
+    Removed,
+    Unreadable,
 }

@@ -1,9 +1,13 @@
 //! What the tests share: a ready store in one line, operations, a clock.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dupeproof::{Begin, Claim, Fingerprint, ManualClock, Operation, OperationKey, Options, Store};
+use dupeproof::{
+    Begin, Claim, Conflict, Decision, ErrorKind, Expired, Fingerprint, InProgress, ManualClock, Operation,
+    OperationKey, OperationView, Options, Replay, Reservation, Reserve, Retry, RetryLater, Status, Store,
+    UnknownOutcome, Verdict,
+};
 
 /// A day in 2026, as the wall clock of tests that do not care.
 pub const START: Duration = Duration::from_secs(1_790_000_000);
@@ -50,4 +54,132 @@ pub fn execute(store: &Store, operation: &Operation) -> Claim {
         Begin::Execute(claim) => claim,
         other => panic!("expected a claim, found {other:?}"),
     }
+}
+
+// Answers, states and what lies on the disk.
+
+pub const MINUTE: Duration = Duration::from_secs(60);
+pub const HOUR: Duration = Duration::from_secs(3600);
+pub const DAY: Duration = Duration::from_secs(86_400);
+
+impl World {
+    /// Closes the store and opens it again.
+    pub fn reopen(&self, store: Store) -> Store {
+        store.close().expect("the store closes");
+        self.open()
+    }
+
+    /// Checks what is told now, and that the same is told after the store was closed and opened again.
+    pub fn now_and_reopened(&self, store: Store, check: impl Fn(&Store)) -> Store {
+        check(&store);
+        let store = self.reopen(store);
+        check(&store);
+        store
+    }
+
+    /// The file as it lies on the disk.
+    pub fn bytes(&self) -> Vec<u8> {
+        std::fs::read(self.path()).expect("the file is there")
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+/// One function for each answer: begins, and expects exactly it.
+macro_rules! answers {
+    ($($name:ident: $variant:ident($answer:ty)),* $(,)?) => {$(
+        #[track_caller]
+        pub fn $name(store: &Store, operation: &Operation) -> $answer {
+            match store.begin(operation).expect("begin answers") {
+                Begin::$variant(answer) => answer,
+                other => panic!("expected {}, found {other:?}", stringify!($variant)),
+            }
+        }
+    )*};
+}
+
+answers! {
+    replay: Replay(Replay),
+    in_progress: InProgress(InProgress),
+    retry_later: RetryLater(RetryLater),
+    unknown: Unknown(UnknownOutcome),
+    conflict: Conflict(Conflict),
+    expired: Expired(Expired),
+}
+
+#[track_caller]
+pub fn reserve(store: &Store, operation: &Operation) -> Reservation {
+    match store.reserve(operation).expect("reserve answers") {
+        Reserve::Reserved(reservation) => reservation,
+        other => panic!("expected a reservation, found {other:?}"),
+    }
+}
+
+/// The record, which must be there.
+#[track_caller]
+pub fn get(store: &Store, name: &str) -> OperationView {
+    store.get(&key(name)).expect("the store looks").expect("the record is there")
+}
+
+#[track_caller]
+pub fn status(store: &Store, name: &str) -> Status {
+    get(store, name).status
+}
+
+pub fn decision() -> Decision {
+    Decision::new("jane", "looked it up")
+}
+
+/// Waits until what dropped claims left in the queue is committed: the queue is in order, and this goes through it
+/// without changing anything.
+#[track_caller]
+pub fn after_drops(store: &Store) {
+    let nobody = OperationKey::new("nobody", "nothing", "nowhere").expect("a valid key");
+    let error = store.resolve(&nobody, Verdict::DidNotHappen, &decision()).expect_err("no such record");
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+}
+
+/// What still holds a record.
+#[derive(Debug)]
+pub enum Held {
+    Nobody,
+    Reservation(Reservation),
+    Claim(Claim),
+}
+
+/// Brings a new key to a status. For a tombstone, eight days pass.
+pub fn bring_to(world: &World, store: &Store, name: &str, status: Status) -> Held {
+    let operation = operation(name);
+    if status == Status::Reserved {
+        return Held::Reservation(reserve(store, &operation));
+    }
+    let claim = execute(store, &operation).with_external_reference("ch_1");
+    match status {
+        Status::Executing => return Held::Claim(claim),
+        Status::FailedRetryable => drop(claim.fail_retryable("no route", Retry::after(HOUR)).unwrap()),
+        Status::Unknown => drop(claim.give_up("the answer was lost").unwrap()),
+        Status::FailedTerminal => drop(claim.fail_terminal("declined").unwrap()),
+        Status::Succeeded => drop(claim.succeed_raw("receipt").unwrap()),
+        Status::Tombstone => {
+            claim.succeed_raw("receipt").unwrap();
+            world.clock.advance(8 * DAY);
+        }
+        other => panic!("no way to {other} is known"),
+    }
+    assert_eq!(get(store, name).status, status);
+    Held::Nobody
+}
+
+/// Waits for what another thread does in its own time. Fails only if it never does.
+#[track_caller]
+pub fn eventually(is_so: impl Fn() -> bool) {
+    for _ in 0..20_000 {
+        if is_so() {
+            return;
+        }
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    panic!("it never came");
 }
