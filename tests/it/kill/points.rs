@@ -1,7 +1,8 @@
 //! A worker killed at each step: what the hundred repeats of its message are told, and how often the effect happens.
 
-use dupeproof::{Recovery, Status, Store, UnknownCause};
+use dupeproof::{Status, Store, UnknownCause};
 
+use super::recovery_of;
 use crate::support::child::{Child, Task, park};
 use crate::support::ledger::{Told, deliver_100, receipt, reference, resolve_by};
 use crate::support::*;
@@ -16,8 +17,7 @@ fn child() {
             park(here);
         }
     };
-    let recovery = if recovery == "quick" { Recovery::Quick } else { Recovery::Scan };
-    let store = task.world.options().with_recovery(recovery).open(task.world.path()).unwrap();
+    let store = task.world.options().with_recovery(recovery_of(recovery)).open(task.world.path()).unwrap();
 
     at("opened");
     let claim = if way == "begin" {
