@@ -1,6 +1,11 @@
 //! Processes that are killed: whatever they were about to do, no effect happens twice, and none is reported that did not.
 
+mod file;
+mod lease;
+mod panic;
 mod points;
+mod repeats;
+mod soak;
 mod upkeep;
 
 use dupeproof::Recovery;
