@@ -1,1 +1,1 @@
-//!
+//! Two processes on one store.
