@@ -13,7 +13,9 @@ use crate::support::*;
 const RECEIVERS: usize = 16;
 
 /// Every way to settle for good.
-const ENDINGS: [(&str, fn(&Store, &str) -> Replay); 7] = [
+type Ending = fn(&Store, &str) -> Replay;
+
+const ENDINGS: [(&str, Ending); 7] = [
     ("a value", |store, name| referred(store, &operation(name)).succeed_raw("receipt").unwrap()),
     ("an empty value", |store, name| referred(store, &operation(name)).succeed_raw("").unwrap()),
     ("no value", |store, name| referred(store, &operation(name)).succeed_raw(Response::Absent).unwrap()),
