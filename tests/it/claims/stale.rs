@@ -6,7 +6,7 @@ use super::settle;
 use crate::support::*;
 
 /// Every write of a claim.
-fn writes() -> Vec<(String, Box<dyn Fn(&Claim) -> Result<()>>)> {
+pub fn writes() -> Vec<(String, Box<dyn Fn(&Claim) -> Result<()>>)> {
     let mut writes: Vec<(String, Box<dyn Fn(&Claim) -> Result<()>>)> = vec![
         ("heartbeat".into(), Box::new(Claim::heartbeat)),
         ("checkpoint".into(), Box::new(|claim| claim.checkpoint(b"x"))),
