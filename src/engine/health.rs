@@ -10,6 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 #[derive(Debug, Default)]
 pub(super) struct Health {
     ended: AtomicBool,
+    writer_ended: AtomicBool,
     reason: Mutex<Option<End>>,
 }
 
@@ -36,6 +37,15 @@ impl Health {
 
     pub(super) fn close(&self) {
         self.end(End::Closed);
+    }
+
+    /// Nobody will answer any more.
+    pub(super) fn writer_ended(&self) {
+        self.writer_ended.store(true, Ordering::Release);
+    }
+
+    pub(super) fn has_writer_ended(&self) -> bool {
+        self.writer_ended.load(Ordering::Acquire)
     }
 
     fn end(&self, end: End) {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use parking_lot::Mutex;
 
 pub(crate) use command::Driven;
@@ -44,6 +44,9 @@ use worker::Worker;
 const QUEUE_COMMANDS_MAX: usize = 1024;
 /// Rows one sweep command may change, so that it never holds the file for long.
 pub(crate) const SWEEP_ROWS_MAX: usize = 256;
+/// How long a caller waits before it looks whether the writer still lives. A queue keeps what its reader left in it, so
+/// a command that came a moment too late is neither answered nor dropped.
+const ANSWER_SLICE: Duration = Duration::from_millis(100);
 /// Claims ended in one commit at open and close.
 const END_CLAIMS_ROWS_MAX: usize = 1024;
 
@@ -83,10 +86,15 @@ impl Engine {
         let (queue, commands) = bounded(QUEUE_COMMANDS_MAX);
         let keeper = Arc::new(Keeper::default());
 
-        let writer = Worker::spawn("writer", &shared, {
-            let shared = shared.clone();
-            move || writer::run(&shared, &commands)
-        })?;
+        let writer = Worker::spawn(
+            "writer",
+            &shared,
+            {
+                let shared = shared.clone();
+                move || writer::run(&shared, &commands)
+            },
+            |shared| shared.health.writer_ended(),
+        )?;
         let engine = Self { shared, queue, keeper, workers: Mutex::new(vec![writer]) };
         // The lock of an exclusive store proves that earlier incarnations cannot write any more, so nobody has to wait
         // for their leases.
@@ -98,10 +106,15 @@ impl Engine {
     }
 
     fn spawn_helpers(&self, sweep_every: Option<Duration>) -> Result<()> {
-        let keeper = Worker::spawn("keeper", &self.shared, {
-            let (keeper, shared, queue) = (self.keeper.clone(), self.shared.clone(), self.queue.clone());
-            move || keeper.run(&shared, &queue)
-        })?;
+        let keeper = Worker::spawn(
+            "keeper",
+            &self.shared,
+            {
+                let (keeper, shared, queue) = (self.keeper.clone(), self.shared.clone(), self.queue.clone());
+                move || keeper.run(&shared, &queue)
+            },
+            |_| (),
+        )?;
         let mut helpers = vec![keeper.stopped_by({
             let keeper = self.keeper.clone();
             move || keeper.stop()
@@ -109,7 +122,7 @@ impl Engine {
         if let Some(interval) = sweep_every {
             let (compactor, stop) = Compactor::new(interval);
             let (shared, queue) = (self.shared.clone(), self.queue.clone());
-            let worker = Worker::spawn("compactor", &self.shared, move || compactor.run(&shared, &queue))?;
+            let worker = Worker::spawn("compactor", &self.shared, move || compactor.run(&shared, &queue), |_| ())?;
             helpers.push(worker.stopped_by(move || drop(stop)));
         }
         self.workers.lock().splice(0..0, helpers);
@@ -137,24 +150,33 @@ impl Engine {
         let _ = self.queue.try_send(Message::Do(Command::Drive { steps, durable: Durable::Yes, reply: None }));
     }
 
+    /// From the beginning to the end, or until so many rows were changed.
     pub(crate) fn sweep(&self, rows_max: usize) -> Result<Swept> {
         self.check_place()?;
         let mut total = Swept::default();
-        let mut rows_left = rows_max;
         loop {
-            let rows = rows_left.min(SWEEP_ROWS_MAX);
-            let swept = self.ask(|reply| Command::Sweep { rows_max: rows, reply })?;
-            total.add(swept);
-            rows_left -= rows;
-            if !swept.more || rows_left == 0 {
+            let rows_left = rows_max - usize::try_from(total.rows()).unwrap_or(rows_max).min(rows_max);
+            if total.more && rows_left == 0 {
+                return Ok(total);
+            }
+            let (rows_max, after) = (rows_left.min(SWEEP_ROWS_MAX), total.next);
+            total.add(self.ask(|reply| Command::Sweep { rows_max, after, reply })?);
+            if !total.more {
                 return Ok(total);
             }
         }
     }
 
     fn end_claims(&self, owners: Owners) -> Result<()> {
-        while self.ask(|reply| Command::EndClaims { owners, rows_max: END_CLAIMS_ROWS_MAX, reply })?.more {}
-        Ok(())
+        let mut after = None;
+        loop {
+            let rows_max = END_CLAIMS_ROWS_MAX;
+            let ended = self.ask(|reply| Command::EndClaims { owners, rows_max, after, reply })?;
+            after = ended.next;
+            if !ended.more {
+                return Ok(());
+            }
+        }
     }
 
     fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T> {
@@ -261,8 +283,18 @@ struct Pending<'a, T> {
 
 impl<T> Pending<'_, T> {
     fn wait(self) -> Result<T> {
-        // A reply that was dropped unanswered is a writer that closed, or one that broke off with the command in hand.
-        self.answer.recv().unwrap_or_else(|_| Err(self.health.unanswered()))
+        loop {
+            // Read first: what the writer answered, it answered before it ended.
+            let is_last_look = self.health.has_writer_ended();
+            match self.answer.recv_timeout(ANSWER_SLICE) {
+                Ok(answer) => return answer,
+                Err(RecvTimeoutError::Timeout) if !is_last_look => {}
+                // The writer broke off with the command in hand, or never took it.
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    return Err(self.health.unanswered());
+                }
+            }
+        }
     }
 }
 

@@ -16,11 +16,13 @@ pub(super) struct Worker {
 }
 
 impl Worker {
+    /// Starts a thread. `at_end` is the last it does, also after a panic, when the store was stopped.
     #[expect(clippy::disallowed_methods, reason = "the one place that starts threads")]
     pub(super) fn spawn(
         name: &'static str,
         shared: &Arc<Shared>,
         work: impl FnOnce() + Send + 'static,
+        at_end: fn(&Shared),
     ) -> Result<Self> {
         let shared = shared.clone();
         let thread = Builder::new()
@@ -30,6 +32,7 @@ impl Worker {
                     shared.health.stop(&Error::new(ErrorKind::Stopped, format!("the {name} thread panicked")));
                     shared.waiters.wake_all();
                 }
+                at_end(&shared);
             })
             .map_err(|error| {
                 Error::new(ErrorKind::Io, format!("start the {name} thread: {error}")).with_source(error)

@@ -260,6 +260,7 @@ fn waiters_of_a_store_that_closes_are_told_so() {
     drop(claim);
 }
 
+/// Also a regression: a call that reached the queue just behind the end of the writer waited for ever.
 #[test]
 fn close_among_many_callers_loses_nothing_that_was_answered() {
     for _ in 0..5 {

@@ -153,23 +153,16 @@ pub fn after_drops(store: &Store) {
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }
 
-/// What still holds a record.
-#[derive(Debug)]
-pub enum Held {
-    Nobody,
-    Reservation(Reservation),
-    Claim(Claim),
-}
-
-/// Brings a new key to a status. For a tombstone, eight days pass.
-pub fn bring_to(world: &World, store: &Store, name: &str, status: Status) -> Held {
+/// Brings a new key to a status. For a tombstone, eight days pass. What it returns holds the record until it is dropped,
+/// if anything does.
+pub fn bring_to(world: &World, store: &Store, name: &str, status: Status) -> Option<Box<dyn Send>> {
     let operation = operation(name);
     if status == Status::Reserved {
-        return Held::Reservation(reserve(store, &operation));
+        return Some(Box::new(reserve(store, &operation)));
     }
     let claim = execute(store, &operation).with_external_reference("ch_1");
     match status {
-        Status::Executing => return Held::Claim(claim),
+        Status::Executing => return Some(Box::new(claim)),
         Status::FailedRetryable => drop(claim.fail_retryable("no route", Retry::after(HOUR)).unwrap()),
         Status::Unknown => drop(claim.give_up("the answer was lost").unwrap()),
         Status::FailedTerminal => drop(claim.fail_terminal("declined").unwrap()),
@@ -181,7 +174,7 @@ pub fn bring_to(world: &World, store: &Store, name: &str, status: Status) -> Hel
         other => panic!("no way to {other} is known"),
     }
     assert_eq!(get(store, name).status, status);
-    Held::Nobody
+    None
 }
 
 /// Waits for what another thread does in its own time. Fails only if it never does.

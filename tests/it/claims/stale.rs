@@ -5,9 +5,11 @@ use dupeproof::{Claim, ErrorKind, Remote, Reservation, Result, Retention, Retry,
 use super::settle;
 use crate::support::*;
 
+pub type Write = Box<dyn Fn(&Claim) -> Result<()>>;
+
 /// Every write of a claim.
-pub fn writes() -> Vec<(String, Box<dyn Fn(&Claim) -> Result<()>>)> {
-    let mut writes: Vec<(String, Box<dyn Fn(&Claim) -> Result<()>>)> = vec![
+pub fn writes() -> Vec<(String, Write)> {
+    let mut writes: Vec<(String, Write)> = vec![
         ("heartbeat".into(), Box::new(Claim::heartbeat)),
         ("checkpoint".into(), Box::new(|claim| claim.checkpoint(b"x"))),
         ("reference".into(), Box::new(|claim| claim.record_external_reference("ch_stale"))),
@@ -88,7 +90,8 @@ fn every_write_of_a_claim_that_was_taken_over_is_refused_and_changes_nothing() {
 
 #[test]
 fn every_write_of_a_reservation_that_was_taken_over_is_refused_and_changes_nothing() {
-    let writes: [(&str, fn(Reservation) -> Result<()>); 4] = [
+    type End = fn(Reservation) -> Result<()>;
+    let writes: [(&str, End); 4] = [
         ("heartbeat", |reservation| reservation.heartbeat()),
         ("start", |reservation| reservation.start().map(drop)),
         ("release", Reservation::release),

@@ -8,12 +8,12 @@ use dupeproof::{Filter, Fingerprint, Operation, OperationKey, OperationView, Pag
 use crate::support::*;
 
 /// A store with a record of every status, and what holds two of them.
-fn one_of_each(world: &World) -> (Store, Vec<Held>) {
+fn one_of_each(world: &World) -> (Store, Vec<Box<dyn Send>>) {
     let store = world.open();
     let mut held = Vec::new();
     // The tombstone first: eight days pass for it.
     for status in Status::ALL.into_iter().rev() {
-        held.push(bring_to(world, &store, status.as_str(), status));
+        held.extend(bring_to(world, &store, status.as_str(), status));
     }
     (store, held)
 }
