@@ -12,9 +12,10 @@ use crate::support::*;
 /// Who receive one message at the same time.
 const RECEIVERS: usize = 16;
 
-/// Every way to settle for good.
+/// Settles the key so.
 type Ending = fn(&Store, &str) -> Replay;
 
+/// Every way to settle for good.
 const ENDINGS: [(&str, Ending); 7] = [
     ("a value", |store, name| referred(store, &operation(name)).succeed_raw("receipt").unwrap()),
     ("an empty value", |store, name| referred(store, &operation(name)).succeed_raw("").unwrap()),
