@@ -39,6 +39,19 @@ pub(crate) enum Command {
     List(ListArgs),
     Show(ShowArgs),
     Resolve(ResolveArgs),
+    /// Count the records by status
+    #[command(after_help = STATS_NOTES)]
+    Stats,
+    Sweep(SweepArgs),
+    /// Read every record and check everything that is derived from it
+    #[command(after_help = VERIFY_NOTES)]
+    Verify,
+    /// Give free space back to the file system
+    #[command(after_help = COMPACT_NOTES)]
+    Compact,
+    Backup(BackupArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
 }
 
 #[derive(Debug, Args)]
@@ -117,6 +130,9 @@ pub(crate) struct RunArgs {
     /// What an exit with a code other than 0 and 75 means
     #[arg(long, value_enum, default_value_t = OnError::Unknown)]
     pub(crate) on_error: OnError,
+    /// If somebody else is running it, wait so long for the result
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) wait: Option<Duration>,
     /// The remote side drops a second request under the same IDEMPOTENCY_KEY for this long: re-send unknown outcomes
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) remote_dedupes: Option<Duration>,
@@ -210,6 +226,64 @@ pub(crate) struct ResolveArgs {
     /// Why
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: String,
+}
+
+const STATS_NOTES: &str = "\
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found
+
+Example:
+  dupeproof stats --json";
+
+const VERIFY_NOTES: &str = "\
+Exit codes: 0 all is well, 1 it is not, 2 wrong usage, 3 not found. Nothing is changed.
+
+Example:
+  dupeproof verify --store effects.redb";
+
+const COMPACT_NOTES: &str = "\
+Other programs may have the store open, but none may be in the middle of a transaction: try again if it says so.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found
+
+Example:
+  dupeproof compact --store effects.redb";
+
+/// End lapsed leases, and forget what is over
+#[derive(Debug, Args)]
+#[command(after_help = format!("{CODES}\n\nExample:\n  dupeproof sweep --limit 10000"))]
+pub(crate) struct SweepArgs {
+    /// Change at most so many records
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) limit: u32,
+}
+
+/// Write a consistent copy of the store to a new file, while it is used
+#[derive(Debug, Args)]
+#[command(after_help = format!("{CODES}\n\n{BACKUP_NOTES}"))]
+pub(crate) struct BackupArgs {
+    /// The new file; nothing may be there
+    pub(crate) path: PathBuf,
+}
+
+const BACKUP_NOTES: &str = "\
+A copy that is restored has forgotten what came after it, and would let that run again: restore it only together with \
+everything else of that moment.
+
+Example:
+  dupeproof backup effects-2026-12-01.redb";
+
+/// Print a completion script for a shell
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  dupeproof completions bash > /etc/bash_completion.d/dupeproof")]
+pub(crate) struct CompletionsArgs {
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Print the manual page, of the program or of one of its commands
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  dupeproof man run | man -l -")]
+pub(crate) struct ManArgs {
+    pub(crate) command: Option<String>,
 }
 
 fn parse_status(name: &str) -> Result<Status, String> {

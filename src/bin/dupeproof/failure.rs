@@ -5,10 +5,12 @@ use std::fmt;
 use std::io::Write;
 use std::process::ExitCode;
 
+use clap::CommandFactory;
 use clap::error::ErrorKind as Usage;
 use dupeproof::{Error, ErrorKind};
 use serde_json::{Value, json};
 
+use crate::args::Cli;
 use crate::text::escaped;
 
 /// Who listens.
@@ -113,10 +115,11 @@ pub(crate) fn usage(error: &clap::Error, arguments: impl Iterator<Item = OsStrin
     if matches!(error.kind(), Usage::DisplayHelp | Usage::DisplayVersion) {
         return ExitCode::SUCCESS;
     }
-    const SUBCOMMANDS: [&str; 4] = ["run", "list", "show", "resolve"];
+    let program = Cli::command();
     let is_run = arguments
         .take_while(|argument| argument != "--")
-        .find(|argument| SUBCOMMANDS.iter().any(|name| argument == name))
+        .filter_map(|argument| argument.into_string().ok())
+        .find(|argument| program.find_subcommand(argument).is_some())
         .is_some_and(|name| name == "run");
     ExitCode::from(if is_run { RUN_FAILED } else { WRONG_USAGE })
 }

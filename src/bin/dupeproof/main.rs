@@ -4,11 +4,13 @@ mod args;
 mod duration;
 mod failure;
 mod list;
+mod manual;
 mod place;
 mod resolve;
 mod run;
 mod show;
 mod text;
+mod upkeep;
 mod view;
 
 use std::process::ExitCode;
@@ -29,6 +31,13 @@ fn main() -> ExitCode {
         Command::List(args) => list::main(&cli.store, args, voice),
         Command::Show(args) => show::main(&cli.store, args, voice),
         Command::Resolve(args) => resolve::main(&cli.store, args, voice),
+        Command::Stats => upkeep::stats(&cli.store, voice),
+        Command::Sweep(args) => upkeep::sweep(&cli.store, args, voice),
+        Command::Verify => upkeep::verify(&cli.store, voice),
+        Command::Compact => upkeep::compact(&cli.store, voice),
+        Command::Backup(args) => upkeep::backup(&cli.store, args, voice),
+        Command::Completions(args) => manual::completions(args),
+        Command::Man(args) => manual::man(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,5 +1,6 @@
 //! The program, as shells use it: real processes, and a ledger file that commands append to as the judge.
 
+mod operator;
 mod run;
 mod settle;
 mod trouble;

@@ -82,11 +82,15 @@ fn operation(args: &RunArgs, payload: &Payload) -> Fallible<Operation> {
         Keep::Forever => retention.with_tombstone_forever(),
     };
     let remote = args.remote_dedupes.map_or(Remote::Opaque, |window| Remote::DedupesOnKey { window });
-    Ok(Operation::new(args.key.key()?, payload.fingerprint()?)
+    let operation = Operation::new(args.key.key()?, payload.fingerprint()?)
         .with_lease(args.lease)
         .with_max_execution(MAX_EXECUTION)
         .with_retention(retention)
-        .with_remote(remote))
+        .with_remote(remote);
+    Ok(match args.wait {
+        Some(timeout) => operation.with_wait(timeout),
+        None => operation,
+    })
 }
 
 /// Runs the command and records how it ended.

@@ -1,0 +1,109 @@
+//! `stats`, `sweep`, `verify`, `compact`, `backup`: what keeps a store in shape, while programs use it.
+
+use dupeproof::{Stats, Store};
+use serde_json::{Value, json};
+
+use crate::Fallible;
+use crate::args::{BackupArgs, StoreArgs, SweepArgs};
+use crate::failure::{Failure, Voice};
+use crate::list::print_out;
+use crate::place;
+use crate::text::{escaped, instant};
+
+pub(crate) fn stats(store: &StoreArgs, voice: Voice) -> Fallible<()> {
+    let stats = with_store(store, |store| Ok(store.stats()?))?;
+    let counts = [
+        ("reserved", stats.reserved),
+        ("executing", stats.executing),
+        ("failed_retryable", stats.failed_retryable),
+        ("unknown", stats.unknown),
+        ("succeeded", stats.succeeded),
+        ("failed_terminal", stats.failed_terminal),
+        ("tombstone", stats.tombstones),
+    ];
+    print(
+        voice,
+        || stats_json(&stats, &counts),
+        || {
+            let mut text: String = counts.iter().map(|(name, count)| format!("{name:<20}{count}\n")).collect();
+            text.extend(stats.oldest_unknown.map(|at| format!("{:<20}{}\n", "oldest unknown", instant(at))));
+            text.extend(stats.file_bytes.map(|bytes| format!("{:<20}{bytes}\n", "bytes of the file")));
+            text
+        },
+    )
+}
+
+fn stats_json(stats: &Stats, counts: &[(&str, u64)]) -> Value {
+    let mut value: Value = counts.iter().map(|(name, count)| ((*name).to_owned(), Value::from(*count))).collect();
+    value["oldest_unknown"] = stats.oldest_unknown.map(instant).into();
+    value["file_bytes"] = stats.file_bytes.into();
+    value["store_time"] = instant(stats.now).into();
+    value
+}
+
+pub(crate) fn sweep(store: &StoreArgs, args: &SweepArgs, voice: Voice) -> Fallible<()> {
+    let swept = with_store(store, |store| Ok(store.sweep(args.limit as usize)?))?;
+    let numbers = [
+        ("leases_ended", swept.leases_ended),
+        ("tombstoned", swept.tombstoned),
+        ("purged", swept.purged),
+        ("unreadable", swept.unreadable),
+    ];
+    let as_json = || {
+        let mut value: Value = numbers.iter().map(|(name, count)| ((*name).to_owned(), Value::from(*count))).collect();
+        value["more"] = swept.more.into();
+        value
+    };
+    print(voice, as_json, || {
+        let mut text: String = numbers.iter().map(|(name, count)| format!("{name:<20}{count}\n")).collect();
+        text.push_str(if swept.more { "there is more: sweep again\n" } else { "" });
+        text
+    })
+}
+
+/// An unclean store is a failure, so that a script can tell.
+pub(crate) fn verify(store: &StoreArgs, voice: Voice) -> Fallible<()> {
+    let report = with_store(store, |store| Ok(store.verify()?))?;
+    let problems: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+    let as_json = || json!({ "records": report.records, "problem_count": report.problem_count, "problems": problems });
+    print(voice, as_json, || {
+        let mut text: String = problems.iter().map(|problem| format!("{}\n", escaped(problem))).collect();
+        text.push_str(&format!("{} records, {} problems\n", report.records, report.problem_count));
+        text
+    })?;
+    if report.is_clean() {
+        return Ok(());
+    }
+    Err(Failure::new("the store is damaged: stop its programs, keep a copy of the file, and restore a backup"))
+}
+
+pub(crate) fn compact(store: &StoreArgs, voice: Voice) -> Fallible<()> {
+    let (before, after) = with_store(store, |store| {
+        let before = store.stats()?.file_bytes;
+        store.compact()?;
+        Ok((before.unwrap_or_default(), store.stats()?.file_bytes.unwrap_or_default()))
+    })?;
+    let as_json = || json!({ "bytes_before": before, "bytes_after": after });
+    print(voice, as_json, || format!("{before} bytes before, {after} after\n"))
+}
+
+pub(crate) fn backup(store: &StoreArgs, args: &BackupArgs, voice: Voice) -> Fallible<()> {
+    let records = with_store(store, |store| Ok(store.backup(&args.path)?))?;
+    let path = args.path.display().to_string();
+    let as_json = || json!({ "records": records, "path": path });
+    print(voice, as_json, || format!("{records} records copied to {}\n", escaped(&path)))
+}
+
+fn with_store<T>(args: &StoreArgs, work: impl FnOnce(&Store) -> Fallible<T>) -> Fallible<T> {
+    let store = place::open_existing(args)?;
+    let done = work(&store)?;
+    store.close()?;
+    Ok(done)
+}
+
+fn print(voice: Voice, as_json: impl FnOnce() -> Value, as_text: impl FnOnce() -> String) -> Fallible<()> {
+    match voice {
+        Voice::Json => print_out(&format!("{}\n", as_json())),
+        Voice::Human => print_out(&as_text()),
+    }
+}

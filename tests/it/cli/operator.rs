@@ -1,0 +1,155 @@
+//! Upkeep as an operator types it, and waiting for somebody else's run.
+
+use std::fs;
+use std::process::Command;
+
+use super::{Shell, code, stderr, stdout};
+
+fn json(output: &std::process::Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", stderr(output)))
+}
+
+#[test]
+fn fifty_shells_that_wait_all_exit_with_the_code_of_the_one_run() {
+    let shell = Shell::new();
+    let script = "echo x >> ledger; until [ -e go-on ]; do sleep 0.02; done; echo receipt; exit 9";
+    let options = ["--wait", "1m", "--on-error", "final", "--quiet"];
+    let shells: Vec<_> = (0..50).map(|_| shell.spawn("a", &options, script)).collect();
+    shell.await_file("ledger");
+    fs::write(shell.path("go-on"), "").unwrap();
+    for waiting in shells {
+        let output = waiting.wait_with_output().unwrap();
+        assert_eq!((code(&output), stdout(&output).as_str()), (9, "receipt\n"), "{}", stderr(&output));
+    }
+    assert_eq!(shell.effects(), 1);
+}
+
+#[test]
+fn wait_ends_with_in_progress_and_a_signal_ends_the_wait() {
+    let shell = Shell::new();
+    let script = "echo x >> ledger; until [ -e go-on ]; do sleep 0.02; done";
+    let runner = shell.spawn("a", &[], script);
+    shell.await_file("ledger");
+    assert_eq!(code(&shell.run("a", &["--wait", "50ms"], script)), 120);
+    let mut waiting = shell.spawn("a", &["--wait", "1h"], script);
+    // It has to be waiting to be ended by the signal and not before it listens; sent until it is gone, to be sure.
+    while waiting.try_wait().unwrap().is_none() {
+        Command::new("kill").args(["-TERM", &waiting.id().to_string()]).status().unwrap();
+        std::thread::park_timeout(std::time::Duration::from_millis(20));
+    }
+    fs::write(shell.path("go-on"), "").unwrap();
+    assert_eq!(code(&runner.wait_with_output().unwrap()), 0);
+    assert_eq!(shell.effects(), 1);
+}
+
+#[test]
+fn kill_of_the_one_run_tells_everybody_who_waits_that_nobody_knows() {
+    let shell = Shell::new();
+    let script = "echo x >> ledger; until [ -e go-on ]; do sleep 0.02; done";
+    let options = ["--lease", "500ms", "--wait", "1m"];
+    let mut runner = shell.spawn("a", &options, script);
+    shell.await_file("ledger");
+    let waiting: Vec<_> = (0..10).map(|_| shell.spawn("a", &options, script)).collect();
+    runner.kill().unwrap();
+    runner.wait().unwrap();
+    for waiting in waiting {
+        assert_eq!(code(&waiting.wait_with_output().unwrap()), 122);
+    }
+    fs::write(shell.path("go-on"), "").unwrap();
+    assert_eq!(shell.effects(), 1);
+}
+
+#[test]
+fn stats_count_by_status() {
+    let shell = Shell::new();
+    shell.run("a", &[], "true");
+    shell.run("b", &[], "exit 3");
+    shell.run("c", &[], "exit 75");
+    let stats = json(&shell.output(["stats", "--json"]));
+    assert_eq!((&stats["succeeded"], &stats["unknown"], &stats["failed_retryable"]), (&1.into(), &1.into(), &1.into()));
+    assert!(stats["file_bytes"].as_u64().unwrap() > 0 && stats["oldest_unknown"].is_string());
+    assert!(stdout(&shell.output(["stats"])).contains("unknown             1"));
+}
+
+#[test]
+fn sweep_says_what_it_did() {
+    let shell = Shell::new();
+    shell.run("a", &["--keep", "1s"], "true");
+    shell.run("b", &[], "true");
+    let swept = (0..200).find_map(|_| {
+        std::thread::park_timeout(std::time::Duration::from_millis(20));
+        let swept = json(&shell.output(["sweep", "--json"]));
+        (swept["tombstoned"] == 1).then_some(swept)
+    });
+    assert_eq!(swept.expect("it expires within seconds")["more"], false);
+    assert_eq!(code(&shell.output(["sweep", "--limit", "0"])), 2);
+}
+
+#[test]
+fn copy_answers_as_the_store_did_and_replaces_nothing() {
+    let shell = Shell::new();
+    shell.run("a", &["--quiet"], "echo x >> ledger; echo receipt");
+    shell.run("b", &[], "exit 3");
+    let backup = || shell.output(["backup", "copy.redb"]);
+    assert_eq!(code(&backup()), 0);
+    let bytes = fs::read(shell.path("copy.redb")).unwrap();
+    assert_eq!(code(&backup()), 2);
+    assert!(fs::read(shell.path("copy.redb")).unwrap() == bytes);
+    let options = ["--store", "copy.redb", "--quiet"];
+    assert_eq!(stdout(&shell.run("a", &options, "echo x >> ledger; echo receipt")), "receipt\n");
+    assert_eq!(code(&shell.run("b", &options, "exit 3")), 122);
+    assert_eq!(shell.effects(), 1);
+}
+
+#[test]
+fn verify_tells_a_good_store_from_a_damaged_one() {
+    let shell = Shell::new();
+    for key in ["a", "b", "c"] {
+        shell.run(key, &[], "echo some output of the command");
+    }
+    let good = shell.output(["verify", "--json"]);
+    assert_eq!((code(&good), &json(&good)["records"]), (0, &3.into()));
+    let mut bytes = fs::read(shell.store()).unwrap();
+    let at = bytes.windows(11).position(|window| window == b"some output").expect("the recording is in the file");
+    bytes[at] ^= 1;
+    fs::write(shell.store(), bytes).unwrap();
+    let damaged = shell.output(["verify"]);
+    assert_eq!(code(&damaged), 1);
+    assert!(stdout(&damaged).contains("checksum"), "{}{}", stdout(&damaged), stderr(&damaged));
+}
+
+#[test]
+fn compact_leaves_every_answer_as_it_was() {
+    let shell = Shell::new();
+    for key in 0..10 {
+        shell.run(&key.to_string(), &["--quiet"], "echo x >> ledger; head -c 100000 /dev/zero");
+    }
+    let compacted = json(&shell.output(["compact", "--json"]));
+    assert!(compacted["bytes_after"].as_u64() <= compacted["bytes_before"].as_u64(), "{compacted}");
+    for key in 0..10 {
+        let again = shell.run(&key.to_string(), &["--quiet"], "echo x >> ledger; head -c 100000 /dev/zero");
+        assert_eq!(again.stdout.len(), 100_000);
+    }
+    assert_eq!(shell.effects(), 10);
+}
+
+#[test]
+fn upkeep_of_a_store_that_is_not_there_makes_none() {
+    let shell = Shell::new();
+    for arguments in [&["stats"][..], &["sweep"], &["verify"], &["compact"], &["backup", "copy.redb"]] {
+        assert_eq!(code(&shell.output(arguments)), 3, "{arguments:?}");
+    }
+    assert!(!shell.store().exists() && !shell.path("copy.redb").exists());
+}
+
+#[test]
+fn packages_get_completions_and_pages() {
+    let shell = Shell::new();
+    for name in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        assert!(stdout(&shell.output(["completions", name])).contains("resolve"), "{name}");
+    }
+    assert!(stdout(&shell.output(["man"])).contains(".TH dupeproof"));
+    assert!(stdout(&shell.output(["man", "run"])).contains("EX_TEMPFAIL"));
+    assert_eq!(code(&shell.output(["man", "dance"])), 3);
+    assert_eq!(code(&shell.output(["completions", "tcsh"])), 2);
+}
