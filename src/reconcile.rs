@@ -49,6 +49,7 @@ pub enum Verdict {
 pub struct Decision {
     by: String,
     reason: String,
+    attempt: Option<u32>,
 }
 
 impl Decision {
@@ -60,7 +61,29 @@ impl Decision {
     /// # let _ = decision;
     /// ```
     pub fn new(by: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self { by: by.into(), reason: reason.into() }
+        Self { by: by.into(), reason: reason.into(), attempt: None }
+    }
+
+    /// Says which attempt was looked into. Refused if by then another one's outcome is unknown: somebody else decided in
+    /// the meantime, and what was found says nothing about the newer attempt.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Decision, ErrorKind, Fingerprint, Operation, OperationKey, Store, Verdict};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// # claim.give_up("connection lost")?;
+    /// let Begin::Unknown(unknown) = store.begin(&operation)? else { unreachable!() };
+    /// // Look at the provider's books. Then:
+    /// let why = Decision::new("jane", "no such charge").about_attempt(unknown.attempt());
+    /// store.resolve(operation.key(), Verdict::DidNotHappen, &why)?;
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    #[must_use]
+    pub fn about_attempt(mut self, attempt: u32) -> Self {
+        self.attempt = Some(attempt);
+        self
     }
 
     fn recorded(&self) -> Result<Recorded> {
@@ -77,8 +100,8 @@ impl Store {
     /// Records a person's verdict on an unknown outcome. Durable on return.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound), [`Refused`](ErrorKind::Refused) if the outcome is not unknown,
-    /// [`InvalidInput`](ErrorKind::InvalidInput).
+    /// [`NotFound`](ErrorKind::NotFound); [`Refused`](ErrorKind::Refused) if the outcome is not unknown, or that of
+    /// another attempt than the decision is [about](Decision::about_attempt); [`InvalidInput`](ErrorKind::InvalidInput).
     ///
     /// # Example
     /// ```
@@ -97,7 +120,8 @@ impl Store {
         let recorded = decision.recorded()?;
         let verdict = self.admitted(verdict)?;
         let target = Target::Key(Identity::operation(key.clone()));
-        let driven = self.engine().drive(vec![Step { target, event: Event::Resolve(verdict, recorded) }])?;
+        let driven =
+            self.engine().drive(vec![Step { target, event: Event::Resolve(verdict, recorded, decision.attempt) }])?;
         match driven.only() {
             Answer::Accepted(record) => Ok(view(*record)),
             _ => Err(Error::new(ErrorKind::Damaged, "the machine neither accepted nor refused a verdict")),

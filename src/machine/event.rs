@@ -40,7 +40,8 @@ pub(crate) enum Event {
     /// Time passed: the sweep looks at the record.
     Tick,
     /// Somebody found out, or decided, what an unknown outcome was.
-    Resolve(Verdict, Decision),
+    /// Told of which attempt, it is refused if another one's outcome is unknown by now.
+    Resolve(Verdict, Decision, Option<u32>),
 }
 
 /// What a caller wants to run, and on which terms.
@@ -156,6 +157,8 @@ pub(crate) enum Rejection {
     NotStarted,
     #[error("there is no such record")]
     Absent,
+    #[error("the verdict is about another attempt: unknown by now is what became of attempt {0}")]
+    OtherAttempt(u32),
     #[error("the outcome is not unknown: the record is {0}")]
     NotUnknown(Status),
 }

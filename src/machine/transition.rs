@@ -128,7 +128,10 @@ pub(crate) fn transition(stored: Option<Record>, event: Event, context: &Context
         }
 
         // Evidence about an unknown outcome.
-        (S::Unknown(unresolved), E::Resolve(verdict, decision)) => {
+        (S::Unknown(_), E::Resolve(_, _, Some(attempt))) if attempt != head.attempt => {
+            Err(Rejection::OtherAttempt(head.attempt))
+        }
+        (S::Unknown(unresolved), E::Resolve(verdict, decision, _)) => {
             accept(resolved(head, unresolved, verdict, decision, context))
         }
         (

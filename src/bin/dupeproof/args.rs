@@ -214,6 +214,9 @@ pub(crate) struct ResolveArgs {
     /// It did not happen: the next run goes through
     #[arg(long)]
     pub(crate) did_not_happen: bool,
+    /// The attempt that was looked into: refused if a newer one is unknown by now
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) attempt: Option<u32>,
     /// The remote side's name for it
     #[arg(long, value_name = "NAME", conflicts_with_all = ["failed", "did_not_happen"])]
     pub(crate) reference: Option<String>,

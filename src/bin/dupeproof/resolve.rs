@@ -13,7 +13,12 @@ pub(crate) fn main(store: &StoreArgs, args: &ResolveArgs, voice: Voice) -> Falli
     let key = args.key.key()?;
     let verdict = verdict(args)?;
     let store = place::open_existing(store)?;
-    let resolved = store.resolve(&key, verdict, &Decision::new(&args.by, &args.reason))?;
+    let decision = Decision::new(&args.by, &args.reason);
+    let decision = match args.attempt {
+        Some(attempt) => decision.about_attempt(attempt),
+        None => decision,
+    };
+    let resolved = store.resolve(&key, verdict, &decision)?;
     store.close()?;
     match voice {
         Voice::Json => print_out(&format!("{}\n", view::json(&resolved, false))),

@@ -171,7 +171,7 @@ impl World {
         } else {
             Verdict::Happened { response: Response::Absent, reference: None }
         };
-        if self.event(Event::Resolve(verdict, decision)).is_some() {
+        if self.event(Event::Resolve(verdict, decision, None)).is_some() {
             // "It did not happen" is only true of what cannot happen any more.
             self.agents.iter_mut().for_each(|agent| agent.done = true);
         }

@@ -192,11 +192,11 @@ fn events() -> Vec<(String, Event)> {
         ("tick", Event::Tick),
         (
             "happened",
-            Event::Resolve(Verdict::Happened { response: Response::Absent, reference: None }, decision.clone()),
+            Event::Resolve(Verdict::Happened { response: Response::Absent, reference: None }, decision.clone(), None),
         ),
-        ("failed_for_good", Event::Resolve(Verdict::FailedForGood { failure: failure() }, decision.clone())),
-        ("did_not_happen", Event::Resolve(Verdict::DidNotHappen, decision.clone())),
-        ("still_unknown", Event::Resolve(Verdict::StillUnknown { probe_at: FUTURE }, decision)),
+        ("failed_for_good", Event::Resolve(Verdict::FailedForGood { failure: failure() }, decision.clone(), None)),
+        ("did_not_happen", Event::Resolve(Verdict::DidNotHappen, decision.clone(), None)),
+        ("still_unknown", Event::Resolve(Verdict::StillUnknown { probe_at: FUTURE }, decision, None)),
     ];
     let otherwise = Settlement::Succeeded { response: Response::Absent, reference: None };
     let with_token = |token: Token| {
@@ -248,6 +248,7 @@ fn outcome(result: &Result<Transition, Rejection>) -> String {
         Err(Rejection::NotStarted) => return "not started".into(),
         Err(Rejection::Absent) => return "absent".into(),
         Err(Rejection::NotUnknown(_)) => return "not unknown".into(),
+        Err(Rejection::OtherAttempt(_)) => return "other attempt".into(),
     };
     let answer = match answer {
         Answer::Granted(_, Grant::Fresh) => "granted",

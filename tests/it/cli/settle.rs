@@ -33,6 +33,22 @@ fn after_it_did_not_happen_exactly_one_more_run_goes_through() {
     assert_eq!((&record["attempts"], &record["decisions"][0]["by"]), (&2.into(), &"jane".into()));
 }
 
+/// Two people looked at the first attempt. The second one's verdict must not be taken for one about the newer attempt.
+#[test]
+fn verdict_about_an_attempt_that_is_no_longer_the_last_is_refused() {
+    let shell = Shell::new();
+    let script = "echo x >> ledger; exit 3";
+    let first = shell.run("a", &[], script);
+    assert!(stderr(&first).contains("--attempt 1"), "{}", stderr(&first));
+    assert_eq!(code(&shell.resolve("a", &["--did-not-happen", "--attempt", "1"])), 0);
+    assert_eq!(code(&shell.run("a", &[], script)), 3);
+    let late = shell.resolve("a", &["--did-not-happen", "--attempt", "1"]);
+    assert_eq!(code(&late), 4);
+    assert!(stderr(&late).contains("attempt 2"), "{}", stderr(&late));
+    assert_eq!(code(&shell.run("a", &[], script)), 122);
+    assert_eq!(shell.effects(), 2);
+}
+
 #[test]
 fn what_happened_is_replayed_with_the_response_a_person_gave() {
     let shell = Shell::new();

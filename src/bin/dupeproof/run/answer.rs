@@ -101,6 +101,7 @@ impl Speaker<'_> {
             resolve.extend(["--store".to_owned(), quoted(&store.display().to_string())]);
         }
         resolve.extend(self.key.as_arguments().into_iter().map(quoted));
+        resolve.extend(["--attempt".to_owned(), unknown.attempt().to_string()]);
         let resolve = resolve.join(" ");
         let cause = match unknown.failure() {
             Some(failure) => failure.message().to_owned(),
