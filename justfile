@@ -14,6 +14,11 @@ test FILTER="":
     cargo test {{ FILTER }}
     cargo test --all-features {{ FILTER }}
 
+# Both examples; they fail if an effect happens twice or not at all
+examples:
+    cargo run --quiet --example payment
+    cargo run --quiet --example webhooks
+
 # The documentation as docs.rs would build it, warnings refused
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features

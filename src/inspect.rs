@@ -35,11 +35,35 @@ pub struct Filter {
 
 impl Filter {
     /// Everything.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Filter, Fingerprint, Operation, OperationKey, Page, Status, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// let all = store.list(&Filter::new(), &Page::first(100))?;
+    /// assert_eq!(all.operations.len(), 1);
+    /// # claim.release()?;
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Only operations in this status.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Filter, Fingerprint, Operation, OperationKey, Page, Status, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// claim.give_up("connection lost")?;
+    /// let unknown = store.list(&Filter::new().with_status(Status::Unknown), &Page::first(100))?;
+    /// assert_eq!(unknown.operations.len(), 1);
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     #[must_use]
     pub fn with_status(mut self, status: Status) -> Self {
         self.status = Some(status);
@@ -47,6 +71,18 @@ impl Filter {
     }
 
     /// Only operations of this tenant.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Filter, Fingerprint, Operation, OperationKey, Page, Status, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// let theirs = store.list(&Filter::new().with_tenant("globex"), &Page::first(100))?;
+    /// assert!(theirs.operations.is_empty());
+    /// # claim.release()?;
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     #[must_use]
     pub fn with_tenant(mut self, tenant: impl Into<String>) -> Self {
         self.tenant = Some(tenant.into());
@@ -54,6 +90,18 @@ impl Filter {
     }
 
     /// Only operations of this name.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Filter, Fingerprint, Operation, OperationKey, Page, Status, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// let charges = store.list(&Filter::new().with_operation("charge"), &Page::first(100))?;
+    /// assert_eq!(charges.operations[0].status, Status::Executing);
+    /// # claim.release()?;
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     #[must_use]
     pub fn with_operation(mut self, operation: impl Into<String>) -> Self {
         self.operation = Some(operation.into());
@@ -61,6 +109,22 @@ impl Filter {
     }
 
     /// Only operations whose key was first used longer ago than this.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Filter, Fingerprint, ManualClock, Operation, OperationKey, Options, Page};
+    /// # let clock = ManualClock::at(std::time::Duration::from_secs(1_790_000_000));
+    /// # let store = Options::new().with_clock(clock.clone()).in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// use std::time::Duration;
+    /// let old = Filter::new().with_older_than(Duration::from_secs(3600));
+    /// assert!(store.list(&old, &Page::first(100))?.operations.is_empty());
+    /// clock.advance(Duration::from_secs(7200));
+    /// assert_eq!(store.list(&old, &Page::first(100))?.operations.len(), 1);
+    /// # drop(claim);
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     #[must_use]
     pub fn with_older_than(mut self, age: Duration) -> Self {
         self.older_than = Some(age);
@@ -97,6 +161,21 @@ enum After {
 
 impl Page {
     /// The first page, with at most so many operations (1 to 1,000).
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Filter, Page, Store};
+    /// # let store = Store::in_memory()?;
+    /// let mut next = Some(Page::first(100));
+    /// while let Some(page) = next {
+    ///     let listing = store.list(&Filter::new(), &page)?;
+    ///     for operation in &listing.operations {
+    ///         println!("{:?} is {}", operation.key, operation.status);
+    ///     }
+    ///     next = listing.next;
+    /// }
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn first(operations_max: usize) -> Self {
         Self { operations_max: operations_max.clamp(1, PAGE_OPERATIONS_MAX), after: After::Start }
     }

@@ -89,6 +89,15 @@ impl Default for Options {
 
 impl Options {
     /// Exclusive, created if missing, 32 MiB of cache, responses up to 1 MiB, the system's clocks.
+    ///
+    /// # Example
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("effects.redb");
+    /// let store = dupeproof::Options::new().open(&path)?;
+    /// # drop(store);
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn new() -> Self {
         Self {
             sharing: Sharing::Exclusive,
@@ -104,6 +113,17 @@ impl Options {
     }
 
     /// Who else may have the store open. Default: nobody.
+    ///
+    /// # Example
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("effects.redb");
+    /// use dupeproof::{Options, Sharing};
+    /// let options = Options::new().with_sharing(Sharing::Shared);
+    /// let (one, other) = (options.open(&path)?, options.open(&path)?);
+    /// # drop((one, other));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     #[must_use]
     pub fn with_sharing(mut self, sharing: Sharing) -> Self {
         self.sharing = sharing;
@@ -111,6 +131,17 @@ impl Options {
     }
 
     /// What a crash costs at the next open. Default: [`Recovery::Scan`].
+    ///
+    /// # Example
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("effects.redb");
+    /// use dupeproof::{Options, Recovery};
+    /// // Opens in milliseconds after a crash, for somewhat slower commits.
+    /// let store = Options::new().with_recovery(Recovery::Quick).open(&path)?;
+    /// # drop(store);
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     #[must_use]
     pub fn with_recovery(mut self, recovery: Recovery) -> Self {
         self.recovery = recovery;
@@ -134,6 +165,15 @@ impl Options {
 
     /// Checks the checksum of every page at open, not only after a crash: 0.25 s for 100 MiB. Without it, a flipped
     /// bit in the index can make a key look absent, and an absent key *runs*.
+    ///
+    /// # Example
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("effects.redb");
+    /// let store = dupeproof::Options::new().with_verify_on_open().open(&path)?;
+    /// # drop(store);
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     #[must_use]
     pub fn with_verify_on_open(mut self) -> Self {
         self.open_check = OpenCheck::Always;
@@ -141,6 +181,16 @@ impl Options {
     }
 
     /// Waits so long for a store that is open elsewhere. Default: not at all; at most an hour.
+    ///
+    /// # Example
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("effects.redb");
+    /// use std::time::Duration;
+    /// let store = dupeproof::Options::new().with_open_wait(Duration::from_secs(5)).open(&path)?;
+    /// # drop(store);
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     #[must_use]
     pub fn with_open_wait(mut self, wait: Duration) -> Self {
         self.open_wait = wait;
@@ -149,6 +199,15 @@ impl Options {
 
     /// Memory for cached pages, in bytes. Default 32 MiB, at least 1 MiB. Too small, and look-ups read the disk; too
     /// large, and it is not there for others.
+    ///
+    /// # Example
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("effects.redb");
+    /// let store = dupeproof::Options::new().with_cache_bytes(8 * 1024 * 1024).open(&path)?;
+    /// # drop(store);
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     #[must_use]
     pub fn with_cache_bytes(mut self, bytes: usize) -> Self {
         self.cache_bytes = bytes;
@@ -157,6 +216,17 @@ impl Options {
 
     /// Largest response that is stored, in bytes. Default 1 MiB, at most 16 MiB. A larger one is recorded as a success
     /// whose body was too large, never as a failure.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Options, Response, Store};
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// let store = Options::new().with_response_limit(4).in_memory()?;
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// let replay = claim.succeed_raw("more than four")?;
+    /// assert!(replay.is_success() && matches!(replay.raw(), Response::TooLarge { len: 14, .. }));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     #[must_use]
     pub fn with_response_limit(mut self, bytes: usize) -> Self {
         self.response_bytes_max = bytes;
@@ -164,6 +234,14 @@ impl Options {
     }
 
     /// How often the compactor looks for lapsed leases and ended retentions. Default: every second; at least 10 ms.
+    ///
+    /// # Example
+    /// ```
+    /// use std::time::Duration;
+    /// let store = dupeproof::Options::new().with_sweep_every(Duration::from_secs(60)).in_memory()?;
+    /// # drop(store);
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     #[must_use]
     pub fn with_sweep_every(mut self, interval: Duration) -> Self {
         self.sweep_every = Some(interval);
@@ -172,6 +250,13 @@ impl Options {
 
     /// No compactor: the application calls [`Store::sweep`](crate::Store::sweep) itself. Answers do not depend on the
     /// sweep; the size of the file does.
+    ///
+    /// # Example
+    /// ```
+    /// let store = dupeproof::Options::new().without_compactor().in_memory()?;
+    /// store.sweep(1000)?;
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     #[must_use]
     pub fn without_compactor(mut self) -> Self {
         self.sweep_every = None;
@@ -179,6 +264,17 @@ impl Options {
     }
 
     /// Other clocks than the system's, such as a [`ManualClock`](crate::ManualClock) in tests.
+    ///
+    /// # Example
+    /// ```
+    /// use dupeproof::{ManualClock, Options};
+    /// use std::time::Duration;
+    /// let clock = ManualClock::at(Duration::from_secs(1_790_000_000));
+    /// let store = Options::new().with_clock(clock.clone()).in_memory()?;
+    /// clock.advance(Duration::from_secs(86_400));
+    /// # drop(store);
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     #[must_use]
     pub fn with_clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);

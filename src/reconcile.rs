@@ -53,6 +53,12 @@ pub struct Decision {
 
 impl Decision {
     /// `by` takes 1–256 bytes, `reason` 1–4,096; both are checked when the decision is used.
+    ///
+    /// # Example
+    /// ```
+    /// let decision = dupeproof::Decision::new("jane", "no such charge in the dashboard");
+    /// # let _ = decision;
+    /// ```
     pub fn new(by: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { by: by.into(), reason: reason.into() }
     }

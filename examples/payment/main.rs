@@ -1,228 +1,190 @@
 //! A worker that pays invoices is killed at every step, and the provider's own ledger says how often it was charged.
 //!
 //! ```sh
-//! cargo run --features json --example payment                     # every kill point, with both kinds of provider
-//! cargo run --features json --example payment -- after-effect     # one of them
+//! cargo run --example payment                                                    # everything below
+//! cargo run --example payment -- --kill-at after-effect --remote dedupes         # one scene
 //! ```
 //!
-//! The provider and the worker are processes of their own; the worker dies of SIGKILL. After each kill the store is
-//! opened again and the payment is asked for a hundred times. Exactly one charge is the result, or a clear "nobody
-//! knows" until the provider was asked. Anything else makes this program fail.
+//! `--kill-at all | none | before-reserve | after-reserve | after-start | after-effect | after-settle`,
+//! `--remote all | opaque | dedupes`.
+//!
+//! Provider and worker are processes of their own; the worker dies of SIGKILL. After each kill the store is opened
+//! again and the payment is asked for a hundred times. The result is one charge, or a clear "nobody knows" until the
+//! provider's books were looked at. Anything else makes this program fail.
 
-mod processes;
 mod provider;
+mod stage;
 
 use std::error::Error;
 use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use dupeproof::{Begin, Decision, Fingerprint, Operation, OperationKey, Remote, Reserve, Response, Store, Verdict};
+use dupeproof::{
+    Begin, Decision, Fingerprint, Operation, OperationKey, Remote, Replay, Reserve, Response, Store, Verdict,
+};
 
-use processes::{ProviderProcess, Stage, Worker};
 use provider::Client;
+use stage::{KillPoint, REMOTES, named};
 
-pub(crate) type Fallible<T> = Result<T, Box<dyn Error>>;
+type Fallible<T> = Result<T, Box<dyn Error>>;
 
-const AMOUNT: u64 = 1200;
+const AMOUNT_CENTS: u64 = 1200;
 const REPEATS: usize = 100;
 
-/// Where the worker is killed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Point {
-    BeforeReserve,
-    AfterReserve,
-    AfterStart,
-    AfterEffect,
-    AfterSettle,
-}
-
-impl Point {
-    const ALL: [Self; 5] =
-        [Self::BeforeReserve, Self::AfterReserve, Self::AfterStart, Self::AfterEffect, Self::AfterSettle];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::BeforeReserve => "before-reserve",
-            Self::AfterReserve => "after-reserve",
-            Self::AfterStart => "after-start",
-            Self::AfterEffect => "after-effect",
-            Self::AfterSettle => "after-settle",
-        }
-    }
-
-    fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|point| point.name() == name)
-    }
-}
-
-/// What the provider offers when an answer was lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Offer {
-    /// It can be asked.
-    Books,
-    /// It drops a second charge under the same key.
-    Dedupes,
-}
-
-impl Offer {
-    const ALL: [Self; 2] = [Self::Books, Self::Dedupes];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Books => "can be asked",
-            Self::Dedupes => "dedupes on our key",
-        }
-    }
-}
-
-/// What asking for the payment came to.
+/// What asking for a payment came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Paid {
     Receipt(String),
     NobodyKnows { downstream_key: String },
 }
 
-fn operation(invoice: &str, offer: Offer) -> Fallible<Operation> {
-    let payload = format!("{AMOUNT} cents for {invoice}");
-    let operation =
-        Operation::new(OperationKey::new("acme", "charge", invoice)?, Fingerprint::of_bytes(payload.as_bytes()));
-    Ok(match offer {
-        Offer::Books => operation.with_remote(Remote::Queryable),
-        Offer::Dedupes => operation.with_remote(Remote::DedupesOnKey { window: Duration::from_secs(3600) }),
-    })
-}
+/// Pays an invoice once, however often it is called. `reached` hears of every step, and the worker may die there.
+fn pay(store: &Store, invoice: &str, remote: Remote, provider: &Client, reached: &dyn Fn(KillPoint)) -> Fallible<Paid> {
+    let payload = format!("{AMOUNT_CENTS} cents for {invoice}");
+    let operation = Operation::new(key(invoice)?, Fingerprint::of_bytes(payload.as_bytes())).with_remote(remote);
 
-/// Pays an invoice once, however often it is called. `stage` is told each step, and may be the last to hear of it.
-fn pay(store: &Store, invoice: &str, offer: Offer, provider: &Client, stage: &dyn Stage) -> Fallible<Paid> {
-    let operation = operation(invoice, offer)?;
-    stage.reached(Point::BeforeReserve)?;
-    // Reserving first makes a crash before the start cost nothing. A re-send cannot be reserved, so there it is `begin`.
-    let begin = match offer {
-        Offer::Dedupes => store.begin(&operation)?,
-        Offer::Books => match store.reserve(&operation)? {
-            Reserve::Reserved(reservation) => {
-                stage.reached(Point::AfterReserve)?;
-                Begin::Execute(reservation.start()?)
-            }
-            Reserve::Replay(replay) => Begin::Replay(replay),
-            Reserve::Unknown(unknown) => Begin::Unknown(unknown),
-            other => return Err(format!("nobody else is paying, and yet: {other:?}").into()),
-        },
+    reached(KillPoint::BeforeReserve);
+    // Reserved is not started: whoever dies here has certainly not charged, and the next caller may go on at once.
+    // Without preparations to make in between, `begin` alone does both in one commit.
+    let begin = match store.reserve(&operation)? {
+        Reserve::Reserved(reservation) => {
+            reached(KillPoint::AfterReserve);
+            Begin::Execute(reservation.start()?)
+        }
+        Reserve::Replay(replay) => Begin::Replay(replay),
+        // A second sending cannot be reserved. `begin` grants it if the provider dedupes; otherwise it is unknown
+        // still.
+        Reserve::Unknown(_) => store.begin(&operation)?,
+        // With several workers, or payloads that change: `InProgress`, `RetryLater`, `Conflict`, `Expired`.
+        other => return Err(format!("one worker and one payload, and yet: {other:?}").into()),
     };
     match begin {
         Begin::Execute(claim) => {
-            stage.reached(Point::AfterStart)?;
-            match provider.charge(&claim.downstream_key(), AMOUNT) {
-                Ok(charge) => {
-                    stage.reached(Point::AfterEffect)?;
-                    let receipt = format!("receipt for {charge}");
-                    let replay = claim.with_external_reference(&charge).succeed_raw(receipt)?;
-                    stage.reached(Point::AfterSettle)?;
-                    Ok(Paid::Receipt(String::from_utf8(replay.value()?.to_vec())?))
-                }
-                // The request may have arrived: not "failed", but unknown.
+            reached(KillPoint::AfterStart);
+            let charge = match provider.charge(&claim.downstream_key(), AMOUNT_CENTS) {
+                Ok(charge) => charge,
+                // The request may have arrived: not a failure, but unknown.
                 Err(error) => {
-                    let unknown = claim.give_up(error)?;
-                    Ok(Paid::NobodyKnows { downstream_key: unknown.downstream_key().to_owned() })
+                    let downstream_key = claim.give_up(error)?.downstream_key().to_owned();
+                    return Ok(Paid::NobodyKnows { downstream_key });
                 }
-            }
+            };
+            reached(KillPoint::AfterEffect);
+            let receipt = format!("receipt for {charge}");
+            let replay = claim.with_external_reference(&charge).succeed_raw(receipt)?;
+            reached(KillPoint::AfterSettle);
+            receipt_of(&replay)
         }
-        Begin::Replay(replay) => Ok(Paid::Receipt(String::from_utf8(replay.value()?.to_vec())?)),
+        Begin::Replay(replay) => receipt_of(&replay),
         Begin::Unknown(unknown) => Ok(Paid::NobodyKnows { downstream_key: unknown.downstream_key().to_owned() }),
-        other => Err(format!("nobody else is paying, and yet: {other:?}").into()),
+        other => Err(format!("one worker and one payload, and yet: {other:?}").into()),
     }
 }
 
-/// What a person does about an unknown outcome: looks at the provider's books, and says what is there.
-fn ask_the_provider(store: &Store, invoice: &str, downstream_key: &str, provider: &Client) -> Fallible<&'static str> {
-    let key = OperationKey::new("acme", "charge", invoice)?;
-    let (verdict, reason, said) = match provider.look_up(downstream_key)? {
+/// What the operator does about an unknown outcome: looks into the provider's books, and records what is there.
+fn look_into(store: &Store, invoice: &str, downstream_key: &str, provider: &Client) -> Fallible<&'static str> {
+    let (verdict, reason) = match provider.look_up(downstream_key)? {
         Some(charge) => {
             let response = Response::from(format!("receipt for {charge}"));
-            let verdict = Verdict::Happened { response, external_reference: Some(charge) };
-            (verdict, "the charge is in the provider's books", "it happened")
+            (Verdict::Happened { response, external_reference: Some(charge) }, "it is in the provider's books")
         }
-        None => (Verdict::DidNotHappen, "no such charge in the provider's books", "it did not happen"),
+        None => (Verdict::DidNotHappen, "it is not in the provider's books"),
     };
-    store.resolve(&key, verdict, &Decision::new("operator", reason))?;
-    Ok(said)
+    store.resolve(&key(invoice)?, verdict, &Decision::new("operator", reason))?;
+    Ok(reason)
+}
+
+fn key(invoice: &str) -> dupeproof::Result<OperationKey> {
+    OperationKey::new("acme", "charge", invoice)
+}
+
+fn receipt_of(replay: &Replay) -> Fallible<Paid> {
+    Ok(Paid::Receipt(String::from_utf8(replay.value()?.to_vec())?))
 }
 
 /// Kills a worker at one point, opens the store again, and counts.
-fn scene(dir: &Path, point: Point, offer: Offer) -> Fallible<Vec<String>> {
-    let invoice = format!("invoice-{}", point.name());
-    let (store_path, ledger) = (dir.join("effects.redb"), dir.join("ledger"));
-    let provider = ProviderProcess::start(&ledger, offer)?;
-    Worker::start(&store_path, &invoice, offer, provider.port())?.kill_at(point)?;
+fn scene(dir: &Path, point: KillPoint, remote: Remote, port: u16) -> Fallible<String> {
+    let (store_path, ledger, client) = (dir.join("effects.redb"), dir.join("ledger"), Client::at(port));
+    let invoice = format!("invoice-{point}");
+    stage::run_worker(&store_path, &invoice, remote, port, point)?;
 
+    let charged_by_worker = provider::ledger(&ledger)?.len();
     let store = Store::open(&store_path)?;
-    let client = Client::at(provider.port());
-    let mut answers =
-        (0..REPEATS).map(|_| pay(&store, &invoice, offer, &client, &())).collect::<Fallible<Vec<Paid>>>()?;
-    answers.dedup();
-    let [answer] = &answers[..] else {
-        return Err(format!("{REPEATS} repeats had different answers: {answers:?}").into());
+    let ask_often = || {
+        let answer = pay(&store, &invoice, remote, &client, &|_| ())?;
+        for _ in 1..REPEATS {
+            let repeated = pay(&store, &invoice, remote, &client, &|_| ())?;
+            expect(repeated == answer, || format!("{answer:?} for every repeat, found {repeated:?}"))?;
+        }
+        Fallible::Ok(answer)
     };
-    let mut story = vec![match answer {
-        Paid::Receipt(receipt) => format!("{REPEATS} × {receipt}"),
-        Paid::NobodyKnows { .. } => format!("{REPEATS} × nobody knows"),
-    }];
-    let may_be_unknown = offer == Offer::Books && matches!(point, Point::AfterStart | Point::AfterEffect);
-    expect(may_be_unknown == matches!(answer, Paid::NobodyKnows { .. }), "unknown exactly where it must be")?;
-    if let Paid::NobodyKnows { downstream_key } = answer {
-        story.push(ask_the_provider(&store, &invoice, downstream_key, &client)?.to_owned());
-        match pay(&store, &invoice, offer, &client, &())? {
-            Paid::Receipt(receipt) => story.push(receipt),
-            nobody_knows => return Err(format!("still {nobody_knows:?} after the provider was asked").into()),
-        }
+    let mut answer = ask_often()?;
+    let mut story = format!("{REPEATS} × {answer}");
+
+    let may_be_unknown = remote == Remote::Opaque && point.is_between_start_and_settlement();
+    let is_unknown = matches!(answer, Paid::NobodyKnows { .. });
+    expect(is_unknown == may_be_unknown, || format!("unknown to be {may_be_unknown}, found {answer}"))?;
+    if let Paid::NobodyKnows { downstream_key } = &answer {
+        let charged = provider::ledger(&ledger)?.len();
+        expect(charged == charged_by_worker, || "nothing charged while nobody knew".to_owned())?;
+        story += &format!(" → operator: {}", look_into(&store, &invoice, downstream_key, &client)?);
+        answer = ask_often()?;
+        story += &format!(" → {REPEATS} × {answer}");
     }
+
+    let view = store.get(&key(&invoice)?)?.ok_or("the record is gone")?;
+    let charges = provider::charges_under(&ledger, &view.downstream_key)?;
+    expect(charges.len() == 1, || format!("one charge, found {charges:?}"))?;
+    expect(answer == Paid::Receipt(format!("receipt for {}", charges[0])), || format!("its receipt, found {answer}"))?;
+    expect(view.external_reference.as_ref() == charges.first(), || "its reference on record".to_owned())?;
+    let attempts = point.attempts(remote);
+    expect(view.attempts == attempts, || format!("{attempts} attempts, found {}", view.attempts))?;
     store.close()?;
-    let charges = provider::charges(&ledger)?;
-    expect(charges == 1, &format!("one charge, not {charges}"))?;
-    story.push("1 charge".to_owned());
-    Ok(story)
+    Ok(format!("{story} → attempts: {attempts}, charges: 1"))
 }
 
-fn expect(is_so: bool, what: &str) -> Fallible<()> {
-    if is_so { Ok(()) } else { Err(format!("broken: expected {what}").into()) }
+/// All scenes with one provider share a store and a ledger: each kill must leave the other invoices alone.
+fn play(points: &[KillPoint], name: &str, remote: Remote) -> Fallible<()> {
+    let dir = tempfile::tempdir()?;
+    let ledger = dir.path().join("ledger");
+    let provider = stage::Provider::start(&ledger, remote)?;
+    println!("--remote {name}");
+    for &point in points {
+        let told = scene(dir.path(), point, remote, provider.port());
+        println!("  --kill-at {:<15} {}", point.name(), told.map_err(|error| format!("{name}, {point}: {error}"))?);
+    }
+    let charged = provider::ledger(&ledger)?.len();
+    expect(charged == points.len(), || format!("{} charges in the ledger, found {charged}", points.len()))
 }
 
-fn play(points: &[Point]) -> Fallible<()> {
-    for offer in Offer::ALL {
-        println!("A provider that {}:", offer.name());
-        for &point in points {
-            if offer == Offer::Dedupes && point == Point::AfterReserve {
-                continue;
-            }
-            let dir = tempfile::tempdir()?;
-            let story = scene(dir.path(), point, offer).map_err(|error| format!("{}: {error}", point.name()))?;
-            println!("  killed {:<15} {}", point.name(), story.join(" → "));
+fn expect(is_so: bool, what: impl FnOnce() -> String) -> Fallible<()> {
+    if is_so { Ok(()) } else { Err(format!("BROKEN: expected {}", what()).into()) }
+}
+
+fn run(arguments: &[&str]) -> Fallible<()> {
+    match arguments {
+        ["provider", ledger, remote] => return provider::serve(Path::new(ledger), named(&REMOTES, remote)?),
+        ["worker", store, invoice, remote, port, point] => {
+            return stage::work(Path::new(store), invoice, named(&REMOTES, remote)?, port.parse()?, point);
+        }
+        _ => {}
+    }
+    let (mut points, mut remotes) = (KillPoint::ALL.to_vec(), REMOTES.to_vec());
+    for option in arguments.chunks(2) {
+        match option {
+            ["--kill-at" | "--remote", "all"] => {}
+            ["--kill-at", name] => points = vec![named(&KillPoint::ALL.map(|point| (point.name(), point)), name)?],
+            ["--remote", name] => remotes = vec![(*name, named(&REMOTES, name)?)],
+            other => return Err(format!("{other:?}: expected --kill-at POINT or --remote KIND").into()),
         }
     }
-    Ok(())
-}
-
-fn run() -> Fallible<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [provider::ROLE, ledger, offer] => provider::serve(Path::new(ledger), offer == "dedupes"),
-        [processes::ROLE, store, invoice, offer, port] => processes::work(Path::new(store), invoice, offer, port),
-        [] | ["all"] => play(&Point::ALL),
-        [name] => match Point::named(name) {
-            Some(point) => play(&[point]),
-            None => {
-                let names = Point::ALL.map(Point::name).join(" | ");
-                Err(format!("{name} is no kill point: expected all | {names}").into())
-            }
-        },
-        _ => Err("expected at most one kill point".into()),
-    }
+    remotes.iter().try_for_each(|&(name, remote)| play(&points, name, remote))
 }
 
 fn main() -> ExitCode {
-    match run() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments.iter().map(String::as_str).collect::<Vec<_>>()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("payment: {error}");
@@ -231,8 +193,11 @@ fn main() -> ExitCode {
     }
 }
 
-impl fmt::Display for Point {
+impl fmt::Display for Paid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        match self {
+            Self::Receipt(receipt) => f.write_str(receipt),
+            Self::NobodyKnows { .. } => f.write_str("nobody knows"),
+        }
     }
 }

@@ -30,16 +30,18 @@ impl Request {
 
 pub(crate) struct Response {
     pub(crate) status: u16,
+    pub(crate) retry_after_s: Option<u64>,
     pub(crate) body: Vec<u8>,
 }
 
 impl Response {
     pub(crate) fn new(status: u16, body: impl AsRef<[u8]>) -> Self {
-        Self { status, body: body.as_ref().to_vec() }
+        Self { status, retry_after_s: None, body: body.as_ref().to_vec() }
     }
 
-    pub(crate) fn text(&self) -> String {
-        String::from_utf8_lossy(&self.body).into_owned()
+    /// Not now: the sender may come again after so long.
+    pub(crate) fn later(wait: Duration) -> Self {
+        Self { retry_after_s: Some(wait.as_millis().div_ceil(1000) as u64), ..Self::new(503, "later") }
     }
 }
 
@@ -53,13 +55,17 @@ impl Server {
         Ok(Self { listener: TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?, ends: AtomicBool::new(false) })
     }
 
+    pub(crate) fn port(&self) -> Fallible<u16> {
+        Ok(self.listener.local_addr()?.port())
+    }
+
     /// Answers requests, several at once, while `senders` run with the port.
     pub(crate) fn run<T>(
         &self,
         handle: impl Fn(&Request) -> Fallible<Response> + Sync,
         senders: impl FnOnce(u16) -> Fallible<T>,
     ) -> Fallible<T> {
-        let port = self.listener.local_addr()?.port();
+        let port = self.port()?;
         thread::scope(|scope| {
             for _ in 0..HANDLERS {
                 scope.spawn(|| {
@@ -84,28 +90,34 @@ impl Server {
     }
 }
 
-fn answer(stream: &TcpStream, handle: &impl Fn(&Request) -> Fallible<Response>) -> Fallible<()> {
+fn answer(mut stream: &TcpStream, handle: &impl Fn(&Request) -> Fallible<Response>) -> Fallible<()> {
     stream.set_read_timeout(Some(TIMEOUT))?;
-    let (_, headers, body) = read_message(&mut BufReader::new(stream))?;
-    let response = handle(&Request { headers, body }).unwrap_or_else(|error| Response::new(500, error.to_string()));
-    let mut stream = stream;
-    write!(stream, "HTTP/1.1 {} -\r\nContent-Length: {}\r\n\r\n", response.status, response.body.len())?;
-    stream.write_all(&response.body)?;
-    Ok(())
+    let response = match read_message(&mut BufReader::new(stream)) {
+        // The text of an error is for our own log, not for a stranger.
+        Ok((_, headers, body)) => handle(&Request { headers, body }).unwrap_or_else(|error| {
+            eprintln!("webhooks: {error}");
+            Response::new(500, "an error of ours")
+        }),
+        Err(error) => Response::new(400, error.to_string()),
+    };
+    write!(stream, "HTTP/1.1 {} \r\nConnection: close\r\n", response.status)?;
+    if let Some(seconds) = response.retry_after_s {
+        write!(stream, "Retry-After: {seconds}\r\n")?;
+    }
+    write!(stream, "Content-Length: {}\r\n\r\n", response.body.len())?;
+    Ok(stream.write_all(&response.body)?)
 }
 
 pub(crate) fn post(port: u16, event_id: &str, body: &[u8]) -> Fallible<Response> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(TIMEOUT))?;
-    write!(
-        stream,
-        "POST / HTTP/1.1\r\nHost: localhost\r\nEvent-Id: {event_id}\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    )?;
+    write!(stream, "POST / HTTP/1.1\r\nHost: localhost\r\nEvent-Id: {event_id}\r\n")?;
+    write!(stream, "Content-Length: {}\r\n\r\n", body.len())?;
     stream.write_all(body)?;
-    let (start, _, body) = read_message(&mut BufReader::new(&stream))?;
+    let (start, headers, body) = read_message(&mut BufReader::new(&stream))?;
     let status = start.split(' ').nth(1).ok_or("an answer without a status")?.parse()?;
-    Ok(Response { status, body })
+    let retry_after_s = find(&headers, "Retry-After").map(str::parse).transpose()?;
+    Ok(Response { status, retry_after_s, body })
 }
 
 /// The start line, the headers and the body.

@@ -4,6 +4,7 @@ use crossbeam_channel::Sender;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::event::{Answer, Event, Rejection};
+use crate::machine::record::RecordId;
 use crate::storage::batch::{Moment, Step};
 use crate::storage::file::Durable;
 use crate::storage::sweep::{Owners, Swept};
@@ -15,8 +16,8 @@ pub(super) type Reply<T> = Sender<Result<T>>;
 #[derive(Debug)]
 pub(super) enum Command {
     Drive { steps: Vec<Step>, durable: Durable, reply: Option<Reply<Driven>> },
-    Sweep { rows_max: usize, reply: Reply<Swept> },
-    EndClaims { owners: Owners, rows_max: usize, reply: Reply<Swept> },
+    Sweep { rows_max: usize, after: Option<RecordId>, reply: Reply<Swept> },
+    EndClaims { owners: Owners, rows_max: usize, after: Option<RecordId>, reply: Reply<Swept> },
 }
 
 /// What travels in the queue.

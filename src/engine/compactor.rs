@@ -24,14 +24,17 @@ impl Compactor {
     }
 
     pub(super) fn run(self, shared: &Shared, queue: &Sender<Message>) {
+        let mut after = None;
         while self.pause(self.interval) {
             if shared.check_place().is_err() || shared.health.check().is_err() {
                 return;
             }
             for _ in 0..SWEEPS_PER_TICK_MAX {
-                let swept = shared.ask(queue, |reply| Command::Sweep { rows_max: SWEEP_ROWS_MAX, reply });
+                let swept = shared.ask(queue, |reply| Command::Sweep { rows_max: SWEEP_ROWS_MAX, after, reply });
                 // An error stopped the store; its cause is kept and told to the next caller.
-                if !swept.is_ok_and(|swept| swept.more) || !self.pause(Duration::ZERO) {
+                let Ok(swept) = swept else { break };
+                after = swept.next;
+                if !swept.more || !self.pause(Duration::ZERO) {
                     break;
                 }
             }

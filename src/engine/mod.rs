@@ -1,7 +1,7 @@
 //! The moving parts: one thread that writes, one that renews leases, one that cleans up. The only owner of threads.
 //!
-//! A caller hands a command to the queue and waits; nobody hears "done" before the commit returned. Nothing here decides
-//! what happens to a record: that is the machine's.
+//! A caller hands a command to the queue and waits; nobody hears "done" before the commit returned. Nothing here
+//! decides what happens to a record: that is the machine's.
 
 mod command;
 mod compactor;
@@ -143,31 +143,40 @@ impl Engine {
         self.ask(|reply| Command::Drive { steps, durable, reply: Some(reply) })
     }
 
-    /// Hands over a command without waiting for a place in the queue or for its commit. If there is no place, the end of
-    /// the lease does the same later.
+    /// Hands over a command without waiting for a place in the queue or for its commit. If there is no place, the end
+    /// of the lease does the same later.
     pub(crate) fn drive_unheard(&self, id: RecordId, event: Event) {
         let steps = vec![Step { target: Target::Id(id), event }];
         let _ = self.queue.try_send(Message::Do(Command::Drive { steps, durable: Durable::Yes, reply: None }));
     }
 
+    /// From the beginning to the end, or until so many rows were changed.
     pub(crate) fn sweep(&self, rows_max: usize) -> Result<Swept> {
         self.check_place()?;
         let mut total = Swept::default();
-        let mut rows_left = rows_max;
         loop {
-            let rows = rows_left.min(SWEEP_ROWS_MAX);
-            let swept = self.ask(|reply| Command::Sweep { rows_max: rows, reply })?;
-            total.add(swept);
-            rows_left -= rows;
-            if !swept.more || rows_left == 0 {
+            let rows_left = rows_max - usize::try_from(total.rows()).unwrap_or(rows_max).min(rows_max);
+            if total.more && rows_left == 0 {
+                return Ok(total);
+            }
+            let (rows_max, after) = (rows_left.min(SWEEP_ROWS_MAX), total.next);
+            total.add(self.ask(|reply| Command::Sweep { rows_max, after, reply })?);
+            if !total.more {
                 return Ok(total);
             }
         }
     }
 
     fn end_claims(&self, owners: Owners) -> Result<()> {
-        while self.ask(|reply| Command::EndClaims { owners, rows_max: END_CLAIMS_ROWS_MAX, reply })?.more {}
-        Ok(())
+        let mut after = None;
+        loop {
+            let rows_max = END_CLAIMS_ROWS_MAX;
+            let ended = self.ask(|reply| Command::EndClaims { owners, rows_max, after, reply })?;
+            after = ended.next;
+            if !ended.more {
+                return Ok(());
+            }
+        }
     }
 
     fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T> {

@@ -10,11 +10,9 @@ use super::{Shared, repeat};
 use crate::clock::deadline_in;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::key::Identity;
-use crate::machine::record::RecordId;
 use crate::options::Sharing;
 use crate::storage::batch::{Batch, DriveError};
 use crate::storage::file::{Durable, WriteError};
-use crate::storage::sweep::Swept;
 
 /// Commands in one commit: bounds what a failed commit leaves open, and how long the first of a group waits.
 const GROUP_COMMANDS_MAX: usize = 256;
@@ -24,7 +22,7 @@ const COMPANY_WAIT: Duration = Duration::from_micros(300);
 
 /// Works until it is told to stop or every sender is gone.
 pub(super) fn run(shared: &Shared, messages: &Receiver<Message>) {
-    let mut writer = Writer { shared, pace: Pace::default(), cursor: None, end_cursor: None };
+    let mut writer = Writer { shared, pace: Pace::default() };
     while let Ok(Message::Do(first)) = messages.recv() {
         let (group, stop) = writer.pace.gather(first, messages);
         writer.commit(group);
@@ -78,10 +76,6 @@ impl Pace {
 struct Writer<'a> {
     shared: &'a Shared,
     pace: Pace,
-    /// Where the sweep goes on among the unsettled.
-    cursor: Option<RecordId>,
-    /// Where the ending of claims goes on.
-    end_cursor: Option<RecordId>,
 }
 
 /// What a transaction decided, to be told after its commit.
@@ -124,9 +118,9 @@ impl Writer<'_> {
         }
     }
 
-    /// Takes this open's number before its first grant, in a commit of its own. Were it taken in the commit that grants,
-    /// and that were lost, the next open would take the same number again, and grant the same grants: a nonce of the
-    /// lost begin would pass for the holder of somebody else's claim.
+    /// Takes this open's number before its first grant, in a commit of its own. Were it taken in the commit that
+    /// grants, and that were lost, the next open would take the same number again, and grant the same grants: a nonce
+    /// of the lost begin would pass for the holder of somebody else's claim.
     fn take_incarnation(&self, group: &[Command]) -> Result<(), WriteError> {
         let shared = self.shared;
         if shared.incarnation.load(Ordering::Acquire) == 0 && group.iter().any(Command::may_grant) {
@@ -170,13 +164,11 @@ impl Writer<'_> {
                 };
                 Outcome::Drive(result, reply)
             }
-            Command::Sweep { rows_max, reply } => {
-                let swept = batch.sweep(rows_max, &mut self.cursor, moment)?;
-                Outcome::Sweep(Ok(swept), reply)
+            Command::Sweep { rows_max, after, reply } => {
+                Outcome::Sweep(Ok(batch.sweep(rows_max, after, moment)?), reply)
             }
-            Command::EndClaims { owners, rows_max, reply } => {
-                let ended: Swept = batch.end_claims(owners, rows_max, &mut self.end_cursor, moment)?;
-                Outcome::Sweep(Ok(ended), reply)
+            Command::EndClaims { owners, rows_max, after, reply } => {
+                Outcome::Sweep(Ok(batch.end_claims(owners, rows_max, after, moment)?), reply)
             }
         })
     }

@@ -53,16 +53,40 @@ impl OperationKey {
     }
 
     /// The tenant.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::OperationKey;
+    /// let key = OperationKey::new("acme", "charge", "invoice-981")?;
+    /// assert_eq!(key.tenant(), "acme");
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn tenant(&self) -> &str {
         &self.tenant
     }
 
     /// The operation name.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::OperationKey;
+    /// let key = OperationKey::new("acme", "charge", "invoice-981")?;
+    /// assert_eq!(key.operation(), "charge");
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn operation(&self) -> &str {
         &self.operation
     }
 
     /// The key within tenant and operation.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::OperationKey;
+    /// let key = OperationKey::new("acme", "charge", "invoice-981")?;
+    /// assert_eq!(key.key(), "invoice-981");
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn key(&self) -> &str {
         &self.key
     }

@@ -68,6 +68,15 @@ impl Retention {
 
     /// Replays the response for `duration` after settlement: 1 second to 100 years. Too short, and late retries get
     /// `Expired` instead of their answer; too long, and the file grows.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::Retention;
+    /// use std::time::Duration;
+    /// let day = Duration::from_secs(86_400);
+    /// let retention = Retention::default().with_response(30 * day);
+    /// # let _ = retention;
+    /// ```
     #[must_use]
     pub fn with_response(mut self, duration: Duration) -> Self {
         self.response = Span::from_duration(duration);
@@ -76,6 +85,16 @@ impl Retention {
 
     /// Keeps the tombstone for `duration` after the response: 0 to 100 years. When it is gone, the key is new again,
     /// and a repeat *runs*.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::Retention;
+    /// use std::time::Duration;
+    /// let day = Duration::from_secs(86_400);
+    /// // Longer than the broker may redeliver.
+    /// let retention = Retention::default().with_tombstone(365 * day);
+    /// # let _ = retention;
+    /// ```
     #[must_use]
     pub fn with_tombstone(mut self, duration: Duration) -> Self {
         self.tombstone = Span::from_duration(duration);
@@ -83,6 +102,12 @@ impl Retention {
     }
 
     /// Replays the response for ever.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::Retention;
+    /// assert_ne!(Retention::default().with_response_forever(), Retention::default());
+    /// ```
     #[must_use]
     pub fn with_response_forever(mut self) -> Self {
         self.response = Span::FOREVER;
@@ -90,6 +115,13 @@ impl Retention {
     }
 
     /// Keeps the tombstone for ever: the key is never new again.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::Retention;
+    /// let forever = Retention::default().with_response_forever().with_tombstone_forever();
+    /// assert_eq!(forever, Retention::forever());
+    /// ```
     #[must_use]
     pub fn with_tombstone_forever(mut self) -> Self {
         self.tombstone = Span::FOREVER;
@@ -130,11 +162,31 @@ impl Default for Backoff {
 impl Backoff {
     /// Starts at `base` and doubles up to `cap`; each delay is cut at random by up to a half, so that callers that
     /// failed together do not come back together.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Fingerprint, Operation, OperationKey, Store};
+    /// # let key = OperationKey::new("acme", "charge", "i-1")?;
+    /// # let body = b"12.00";
+    /// use dupeproof::Backoff;
+    /// use std::time::Duration;
+    /// let operation = Operation::new(key, Fingerprint::of_bytes(body))
+    ///     .with_backoff(Backoff::exponential(Duration::from_secs(2), Duration::from_secs(600)));
+    /// assert!(operation.check().is_ok());
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn exponential(base: Duration, cap: Duration) -> Self {
         Self { base: Span::from_duration(base), cap: Span::from_duration(cap) }
     }
 
     /// No delay at all.
+    ///
+    /// # Example
+    /// ```
+    /// use dupeproof::Backoff;
+    /// use std::time::Duration;
+    /// assert_eq!(Backoff::none(), Backoff::exponential(Duration::ZERO, Duration::ZERO));
+    /// ```
     pub fn none() -> Self {
         Self { base: Span::ZERO, cap: Span::ZERO }
     }
@@ -181,23 +233,72 @@ pub(crate) enum DownstreamKey {
 
 impl Retry {
     /// At once.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Retry, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// claim.fail_retryable("connection refused", Retry::now())?;
+    /// assert!(matches!(store.begin(&operation)?, Begin::Execute(_)));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn now() -> Self {
         Self::after(Duration::ZERO)
     }
 
     /// Once `delay` has passed (at most 366 days; longer ones count as that).
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Retry, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// use std::time::Duration;
+    /// claim.fail_retryable("rate limited", Retry::after(Duration::from_secs(30)))?;
+    /// assert!(matches!(store.begin(&operation)?, Begin::RetryLater(_)));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn after(delay: Duration) -> Self {
         let delay = RetryDelay::Exactly(Span::from_duration(delay).min(limits::DELAY_MAX));
         Self { delay, downstream: DownstreamKey::Keep }
     }
 
     /// As the operation's [`Backoff`] says.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Retry, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// claim.fail_retryable("connection refused", Retry::backoff())?;
+    /// let Begin::RetryLater(later) = store.begin(&operation)? else { unreachable!() };
+    /// assert!(later.wait() <= std::time::Duration::from_secs(1));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn backoff() -> Self {
         Self { delay: RetryDelay::Backoff, downstream: DownstreamKey::Keep }
     }
 
     /// Gives the next attempt a new downstream key, for a provider that remembers *failures* under a key. Only sound
     /// because the effect is known not to have happened.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Retry, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// let cached = claim.downstream_key();
+    /// claim.fail_retryable("the provider replays its own error", Retry::now().with_fresh_downstream_key())?;
+    /// let Begin::Execute(next) = store.begin(&operation)? else { unreachable!() };
+    /// assert_ne!(next.downstream_key(), cached);
+    /// # next.release()?;
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     #[must_use]
     pub fn with_fresh_downstream_key(mut self) -> Self {
         self.downstream = DownstreamKey::NextGeneration;

@@ -168,11 +168,23 @@ impl FailureReport {
     }
 
     /// The failure in words.
+    ///
+    /// # Example
+    /// ```
+    /// let report = dupeproof::FailureReport::new("card declined");
+    /// assert_eq!(report.message(), "card declined");
+    /// ```
     pub fn message(&self) -> &str {
         &self.message
     }
 
     /// The body recorded with the failure.
+    ///
+    /// # Example
+    /// ```
+    /// use dupeproof::{FailureReport, Response};
+    /// assert_eq!(FailureReport::new("card declined").response(), &Response::Absent);
+    /// ```
     pub fn response(&self) -> &Response {
         &self.response
     }

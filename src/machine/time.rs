@@ -28,11 +28,23 @@ impl Timestamp {
     pub const FOREVER: Self = Self(u64::MAX);
 
     /// The instant so many milliseconds after the Unix epoch.
+    ///
+    /// # Example
+    /// ```
+    /// use dupeproof::Timestamp;
+    /// assert!(Timestamp::from_unix_millis(1_700_000_000_000) < Timestamp::FOREVER);
+    /// ```
     pub const fn from_unix_millis(millis: u64) -> Self {
         Self(millis)
     }
 
     /// Milliseconds since the Unix epoch.
+    ///
+    /// # Example
+    /// ```
+    /// use dupeproof::Timestamp;
+    /// assert_eq!(Timestamp::from_unix_millis(17).as_unix_millis(), 17);
+    /// ```
     pub const fn as_unix_millis(self) -> u64 {
         self.0
     }

@@ -67,11 +67,35 @@ enum Ending {
 
 impl Replay {
     /// Whether the effect happened. A terminal failure is replayed too.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// # claim.fail_terminal("card declined")?;
+    /// let Begin::Replay(replay) = store.begin(&operation)? else { unreachable!() };
+    /// assert!(!replay.is_success());
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn is_success(&self) -> bool {
         matches!(self.ending, Ending::Succeeded(_))
     }
 
     /// The response: of the success, or the body recorded with the failure.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// # claim.with_external_reference("ch_1").succeed_raw("paid")?;
+    /// let Begin::Replay(replay) = store.begin(&operation)? else { unreachable!() };
+    /// assert_eq!(replay.raw().bytes(), Some(b"paid".as_slice()));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn raw(&self) -> &Response {
         match &self.ending {
             Ending::Succeeded(response) => response,
@@ -108,6 +132,18 @@ impl Replay {
     /// # Errors
     /// [`Refused`](ErrorKind::Refused) if the operation failed for good; [`Response`](ErrorKind::Response) if there is
     /// no stored value.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// # claim.with_external_reference("ch_1").succeed_raw("paid")?;
+    /// let Begin::Replay(replay) = store.begin(&operation)? else { unreachable!() };
+    /// assert_eq!(replay.value()?, b"paid");
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn value(&self) -> Result<&[u8]> {
         let no_value = |why: &str| Error::new(ErrorKind::Response, format!("there is no stored value: {why}"));
         match &self.ending {
@@ -124,6 +160,18 @@ impl Replay {
     }
 
     /// Why it failed, if it did.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// # claim.fail_terminal("card declined")?;
+    /// let Begin::Replay(replay) = store.begin(&operation)? else { unreachable!() };
+    /// assert_eq!(replay.failure().map(|failure| failure.message()), Some("card declined"));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn failure(&self) -> Option<&FailureReport> {
         match &self.ending {
             Ending::Succeeded(_) => None,
@@ -132,21 +180,72 @@ impl Replay {
     }
 
     /// Whether it failed because every permitted attempt was used up.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Retry, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// # claim.release()?;
+    /// let once = operation.with_attempts(1);
+    /// # let Begin::Execute(claim) = store.begin(&once)? else { unreachable!() };
+    /// claim.fail_retryable("connection refused", Retry::now())?;
+    /// let Begin::Replay(replay) = store.begin(&once)? else { unreachable!() };
+    /// assert!(replay.attempts_exhausted());
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn attempts_exhausted(&self) -> bool {
         matches!(self.ending, Ending::FailedTerminal(_, TerminalCause::AttemptsExhausted))
     }
 
     /// The provider's own name for the effect.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// # claim.with_external_reference("ch_1").succeed_raw("paid")?;
+    /// let Begin::Replay(replay) = store.begin(&operation)? else { unreachable!() };
+    /// assert_eq!(replay.external_reference(), Some("ch_1"));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn external_reference(&self) -> Option<&str> {
         self.reference.as_ref().map(ExternalReference::as_str)
     }
 
     /// The attempt that settled it.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// # claim.with_external_reference("ch_1").succeed_raw("paid")?;
+    /// let Begin::Replay(replay) = store.begin(&operation)? else { unreachable!() };
+    /// assert_eq!(replay.attempt(), 1);
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
     /// When it was settled, in store time.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// # claim.with_external_reference("ch_1").succeed_raw("paid")?;
+    /// let Begin::Replay(replay) = store.begin(&operation)? else { unreachable!() };
+    /// println!("paid at {} ms", replay.settled_at().as_unix_millis());
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn settled_at(&self) -> Timestamp {
         self.settled_at
     }
@@ -180,11 +279,35 @@ pub struct InProgress {
 
 impl InProgress {
     /// The running attempt.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// let Begin::InProgress(other) = store.begin(&operation)? else { unreachable!() };
+    /// assert_eq!(other.attempt(), claim.attempt());
+    /// # claim.release()?;
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
     /// How long its lease still runs unless it is renewed.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// let Begin::InProgress(other) = store.begin(&operation)? else { unreachable!() };
+    /// assert!(other.lease_left() <= std::time::Duration::from_secs(60));
+    /// # claim.release()?;
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn lease_left(&self) -> Duration {
         self.lease_left
     }
@@ -205,16 +328,52 @@ pub struct RetryLater {
 
 impl RetryLater {
     /// The attempts granted so far.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Retry, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// # claim.fail_retryable("rate limited", Retry::after(std::time::Duration::from_secs(30)))?;
+    /// let Begin::RetryLater(later) = store.begin(&operation)? else { unreachable!() };
+    /// assert_eq!(later.attempts(), 1);
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn attempts(&self) -> u32 {
         self.attempt
     }
 
     /// How long to wait.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Retry, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// # claim.fail_retryable("rate limited", Retry::after(std::time::Duration::from_secs(30)))?;
+    /// let Begin::RetryLater(later) = store.begin(&operation)? else { unreachable!() };
+    /// assert!(later.wait() <= std::time::Duration::from_secs(30));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn wait(&self) -> Duration {
         self.wait
     }
 
     /// Why the last attempt failed, if its holder said so.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Retry, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// # claim.fail_retryable("rate limited", Retry::after(std::time::Duration::from_secs(30)))?;
+    /// let Begin::RetryLater(later) = store.begin(&operation)? else { unreachable!() };
+    /// assert_eq!(later.failure().map(|failure| failure.message()), Some("rate limited"));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn failure(&self) -> Option<&FailureReport> {
         self.failure.as_ref()
     }
@@ -243,36 +402,127 @@ pub struct UnknownOutcome {
 
 impl UnknownOutcome {
     /// The attempt whose outcome is unknown.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// # claim.record_external_reference("ch_1")?;
+    /// claim.give_up("connection lost")?;
+    /// let Begin::Unknown(unknown) = store.begin(&operation)? else { unreachable!() };
+    /// assert_eq!(unknown.attempt(), 1);
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
     /// Since when, in store time.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// # claim.record_external_reference("ch_1")?;
+    /// claim.give_up("connection lost")?;
+    /// let Begin::Unknown(unknown) = store.begin(&operation)? else { unreachable!() };
+    /// println!("unknown since {} ms", unknown.since().as_unix_millis());
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn since(&self) -> Timestamp {
         self.since
     }
 
     /// Why.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store, UnknownCause};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// # claim.record_external_reference("ch_1")?;
+    /// claim.give_up("connection lost")?;
+    /// let Begin::Unknown(unknown) = store.begin(&operation)? else { unreachable!() };
+    /// assert_eq!(unknown.cause(), UnknownCause::GaveUp);
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn cause(&self) -> UnknownCause {
         self.cause
     }
 
     /// What the holder said when it gave up.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// # claim.record_external_reference("ch_1")?;
+    /// claim.give_up("connection lost")?;
+    /// let Begin::Unknown(unknown) = store.begin(&operation)? else { unreachable!() };
+    /// assert_eq!(unknown.failure().map(|failure| failure.message()), Some("connection lost"));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn failure(&self) -> Option<&FailureReport> {
         self.failure.as_ref()
     }
 
     /// The provider's own name for the effect, if the holder recorded one.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// claim.record_external_reference("ch_1")?;
+    /// claim.give_up("connection lost")?;
+    /// let Begin::Unknown(unknown) = store.begin(&operation)? else { unreachable!() };
+    /// assert_eq!(unknown.external_reference(), Some("ch_1"));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn external_reference(&self) -> Option<&str> {
         self.reference.as_ref().map(ExternalReference::as_str)
     }
 
     /// The key under which the provider may know the effect.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// let sent = claim.downstream_key();
+    /// claim.give_up("connection lost")?;
+    /// let Begin::Unknown(unknown) = store.begin(&operation)? else { unreachable!() };
+    /// assert_eq!(unknown.downstream_key(), sent);
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn downstream_key(&self) -> &str {
         &self.downstream_key
     }
 
     /// How often the provider was asked so far.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// # claim.record_external_reference("ch_1")?;
+    /// claim.give_up("connection lost")?;
+    /// let Begin::Unknown(unknown) = store.begin(&operation)? else { unreachable!() };
+    /// assert_eq!(unknown.probes(), 0);
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn probes(&self) -> u32 {
         self.probes
     }
@@ -302,16 +552,55 @@ pub struct Conflict {
 
 impl Conflict {
     /// Where the stored operation stands.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Status, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// let altered = Operation::new(operation.key().clone(), Fingerprint::of_bytes(b"99.00"));
+    /// let Begin::Conflict(conflict) = store.begin(&altered)? else { unreachable!() };
+    /// assert_eq!(conflict.status(), Status::Executing);
+    /// # claim.release()?;
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn status(&self) -> Status {
         self.status
     }
 
     /// The provider's own name for the stored operation's effect.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// # claim.with_external_reference("ch_1").succeed_raw("paid")?;
+    /// let altered = Operation::new(operation.key().clone(), Fingerprint::of_bytes(b"99.00"));
+    /// let Begin::Conflict(conflict) = store.begin(&altered)? else { unreachable!() };
+    /// assert_eq!(conflict.external_reference(), Some("ch_1"));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn external_reference(&self) -> Option<&str> {
         self.reference.as_ref().map(ExternalReference::as_str)
     }
 
     /// When the key was first used, in store time.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// # claim.with_external_reference("ch_1").succeed_raw("paid")?;
+    /// let altered = Operation::new(operation.key().clone(), Fingerprint::of_bytes(b"99.00"));
+    /// let Begin::Conflict(conflict) = store.begin(&altered)? else { unreachable!() };
+    /// println!("first used at {} ms", conflict.created_at().as_unix_millis());
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn created_at(&self) -> Timestamp {
         self.created_at
     }
@@ -332,21 +621,77 @@ pub struct Expired {
 
 impl Expired {
     /// Whether the effect happened.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, ManualClock, Operation, OperationKey, Options};
+    /// # let clock = ManualClock::at(std::time::Duration::from_secs(1_790_000_000));
+    /// # let store = Options::new().with_clock(clock.clone()).in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// # claim.with_external_reference("ch_1").succeed_raw("paid")?;
+    /// clock.advance(8 * std::time::Duration::from_secs(86_400));
+    /// let Begin::Expired(expired) = store.begin(&operation)? else { unreachable!() };
+    /// assert!(expired.was_success());
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn was_success(&self) -> bool {
         self.succeeded
     }
 
     /// The provider's own name for the effect.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, ManualClock, Operation, OperationKey, Options};
+    /// # let clock = ManualClock::at(std::time::Duration::from_secs(1_790_000_000));
+    /// # let store = Options::new().with_clock(clock.clone()).in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// # claim.with_external_reference("ch_1").succeed_raw("paid")?;
+    /// clock.advance(8 * std::time::Duration::from_secs(86_400));
+    /// let Begin::Expired(expired) = store.begin(&operation)? else { unreachable!() };
+    /// assert_eq!(expired.external_reference(), Some("ch_1"));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn external_reference(&self) -> Option<&str> {
         self.reference.as_ref().map(ExternalReference::as_str)
     }
 
     /// When it was settled, in store time.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, ManualClock, Operation, OperationKey, Options};
+    /// # let clock = ManualClock::at(std::time::Duration::from_secs(1_790_000_000));
+    /// # let store = Options::new().with_clock(clock.clone()).in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// # claim.with_external_reference("ch_1").succeed_raw("paid")?;
+    /// clock.advance(8 * std::time::Duration::from_secs(86_400));
+    /// let Begin::Expired(expired) = store.begin(&operation)? else { unreachable!() };
+    /// println!("paid at {} ms", expired.settled_at().as_unix_millis());
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn settled_at(&self) -> Timestamp {
         self.settled_at
     }
 
     /// When this memory goes too, and the key is new again.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, ManualClock, Operation, OperationKey, Options};
+    /// # let clock = ManualClock::at(std::time::Duration::from_secs(1_790_000_000));
+    /// # let store = Options::new().with_clock(clock.clone()).in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// # claim.with_external_reference("ch_1").succeed_raw("paid")?;
+    /// clock.advance(8 * std::time::Duration::from_secs(86_400));
+    /// let Begin::Expired(expired) = store.begin(&operation)? else { unreachable!() };
+    /// assert!(expired.purge_at() > expired.settled_at());
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn purge_at(&self) -> Timestamp {
         self.purge_at
     }

@@ -125,8 +125,8 @@ impl Drop for Core {
 /// or [`give_up`](Claim::give_up). Dropped without that (a panic, an early return, a `?`), the outcome is unknown.
 ///
 /// Every write is durable when it returns. With [`LeaseLost`](ErrorKind::LeaseLost) it changed nothing: another attempt
-/// was granted, or the lease ended. Settling is allowed late, as long as the outcome is still unknown and nobody else was
-/// granted an attempt. Settling twice alike is fine; otherwise the second gets
+/// was granted, or the lease ended. Settling is allowed late, as long as the outcome is still unknown and nobody else
+/// was granted an attempt. Settling twice alike is fine; otherwise the second gets
 /// [`AlreadySettled`](ErrorKind::AlreadySettled).
 ///
 /// # Example: the four ways to settle
@@ -151,7 +151,8 @@ pub struct Claim {
     core: Core,
 }
 
-/// The right to start one attempt: like a [`Claim`], but its effect must not start before [`start`](Reservation::start).
+/// The right to start one attempt: like a [`Claim`], but its effect must not start before
+/// [`start`](Reservation::start).
 ///
 /// If its owner dies, nothing has happened, and the next caller may run at once.
 #[must_use = "a dropped reservation is released"]
@@ -196,6 +197,20 @@ pub struct FencingToken {
 
 impl FencingToken {
     /// As one number that keeps the order.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// let first = claim.fencing_token();
+    /// claim.release()?;
+    /// let Begin::Execute(next) = store.begin(&operation)? else { unreachable!() };
+    /// assert!(next.fencing_token().as_u128() > first.as_u128());
+    /// # next.release()?;
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn as_u128(self) -> u128 {
         u128::from(self.record) << 32 | u128::from(self.attempt)
     }
@@ -235,10 +250,22 @@ impl Reservation {
         Ok(Claim { core: self.core })
     }
 
-    /// Hands the reservation back: the next caller may run at once, also at the attempt limit. The attempt stays counted.
+    /// Hands the reservation back: the next caller may run at once, also at the attempt limit. The attempt stays
+    /// counted.
     ///
     /// # Errors
     /// [`LeaseLost`](ErrorKind::LeaseLost) if it ended before.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Fingerprint, Operation, OperationKey, Reserve, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Reserve::Reserved(reservation) = store.reserve(&operation)? else { unreachable!() };
+    /// reservation.release()?;
+    /// assert!(matches!(store.reserve(&operation)?, Reserve::Reserved(_)));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn release(self) -> Result<()> {
         self.core.write(Event::Settle(self.core.token(), Settle::Released))?;
         self.core.over();
@@ -249,16 +276,49 @@ impl Reservation {
     ///
     /// # Errors
     /// [`LeaseLost`](ErrorKind::LeaseLost) if it ended.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Fingerprint, Operation, OperationKey, Reserve, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Reserve::Reserved(reservation) = store.reserve(&operation)? else { unreachable!() };
+    /// reservation.heartbeat()?;
+    /// # reservation.release()?;
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn heartbeat(&self) -> Result<()> {
         self.core.heartbeat()
     }
 
     /// Whether the reservation is certainly still good. No I/O.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Fingerprint, Operation, OperationKey, Reserve, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Reserve::Reserved(reservation) = store.reserve(&operation)? else { unreachable!() };
+    /// assert!(reservation.is_current());
+    /// # reservation.release()?;
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn is_current(&self) -> bool {
         self.core.is_current()
     }
 
     /// The number of this attempt, from 1.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Fingerprint, Operation, OperationKey, Reserve, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Reserve::Reserved(reservation) = store.reserve(&operation)? else { unreachable!() };
+    /// assert_eq!(reservation.attempt(), 1);
+    /// # reservation.release()?;
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn attempt(&self) -> u32 {
         self.core.token().attempt
     }
@@ -270,16 +330,49 @@ impl Claim {
     }
 
     /// The operation's key.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// assert_eq!(claim.key().key(), "i-1");
+    /// # claim.release()?;
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn key(&self) -> &OperationKey {
         &self.core.identity.key
     }
 
     /// The number of this attempt, from 1.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// assert_eq!(claim.attempt(), 1);
+    /// # claim.release()?;
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn attempt(&self) -> u32 {
         self.core.token().attempt
     }
 
     /// Grows with every attempt, for resources that can refuse a stale owner.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// println!("write with token {}", claim.fencing_token());
+    /// # claim.release()?;
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn fencing_token(&self) -> FencingToken {
         let Token { id, attempt } = self.core.token();
         FencingToken { record: id.0, attempt }
@@ -302,19 +395,62 @@ impl Claim {
         self.core.identity.downstream_key(self.core.generation)
     }
 
-    /// Whether an earlier attempt may have happened and this one re-sends it under the same downstream key. Granted only
-    /// to operations whose remote side is declared to dedupe.
+    /// Whether an earlier attempt may have happened and this one re-sends it under the same downstream key. Granted
+    /// only to operations whose remote side is declared to dedupe.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Remote, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// # claim.release()?;
+    /// use std::time::Duration;
+    /// let operation = operation.with_remote(Remote::DedupesOnKey { window: Duration::from_secs(3600) });
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// claim.give_up("connection lost")?;
+    /// let Begin::Execute(again) = store.begin(&operation)? else { unreachable!() };
+    /// assert!(again.is_resend() && again.downstream_key() == claim.downstream_key());
+    /// # again.succeed_raw("paid")?;
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn is_resend(&self) -> bool {
         self.core.grant == Grant::Resend
     }
 
     /// The last checkpoint of an earlier attempt.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Retry, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// claim.checkpoint(b"page 3")?;
+    /// claim.fail_retryable("rate limited", Retry::now())?;
+    /// let Begin::Execute(next) = store.begin(&operation)? else { unreachable!() };
+    /// assert_eq!(next.last_checkpoint(), Some(b"page 3".as_slice()));
+    /// # next.release()?;
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn last_checkpoint(&self) -> Option<&[u8]> {
         self.core.checkpoint.as_deref()
     }
 
-    /// Whether the claim is certainly still the current one. No I/O: counted from before the write that last renewed it.
-    /// Ask before each irreversible part of a long effect.
+    /// Whether the claim is certainly still the current one. No I/O: counted from before the write that last renewed
+    /// it. Ask before each irreversible part of a long effect.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// assert!(claim.is_current());
+    /// claim.succeed_raw("paid")?;
+    /// assert!(!claim.is_current());
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn is_current(&self) -> bool {
         self.core.is_current()
     }
@@ -323,6 +459,17 @@ impl Claim {
     ///
     /// # Errors
     /// [`LeaseLost`](ErrorKind::LeaseLost) if it ended.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// claim.heartbeat()?;
+    /// # claim.release()?;
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn heartbeat(&self) -> Result<()> {
         self.core.heartbeat()
     }
@@ -331,6 +478,19 @@ impl Claim {
     ///
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) if it is too large; [`LeaseLost`](ErrorKind::LeaseLost).
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// claim.checkpoint(b"page 3")?;
+    /// let view = store.get(operation.key())?;
+    /// assert_eq!(view.and_then(|view| view.checkpoint), Some(b"page 3".to_vec()));
+    /// # claim.release()?;
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn checkpoint(&self, bytes: &[u8]) -> Result<()> {
         self.core.checkpoint(bytes)
     }
@@ -340,6 +500,18 @@ impl Claim {
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) if it is empty, over 1,024 bytes or has control characters;
     /// [`LeaseLost`](ErrorKind::LeaseLost).
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// claim.record_external_reference("ch_1")?;
+    /// // If we die now, whoever asks the provider knows what to ask for.
+    /// # claim.release()?;
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn record_external_reference(&self, reference: &str) -> Result<()> {
         let reference = ExternalReference::new(reference)?;
         self.core.write(Event::Refer(self.core.token(), reference)).map(drop)
@@ -349,6 +521,17 @@ impl Claim {
     ///
     /// A name over 1,024 bytes is cut and control characters are replaced: a success must not get lost because of its
     /// label.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// let replay = claim.with_external_reference("ch_1").succeed_raw("paid")?;
+    /// assert_eq!(replay.external_reference(), Some("ch_1"));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn with_external_reference(self, reference: &str) -> Self {
         let mut bytes = 0;
         let label: String = reference
@@ -368,6 +551,18 @@ impl Claim {
     /// # Errors
     /// [`Response`](ErrorKind::Response) if it cannot be encoded: nothing was written, settle it otherwise.
     /// [`LeaseLost`](ErrorKind::LeaseLost), [`AlreadySettled`](ErrorKind::AlreadySettled).
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// claim.succeed(&("ch_1", 1200))?;
+    /// let Begin::Replay(replay) = store.begin(&operation)? else { unreachable!() };
+    /// assert_eq!(replay.response::<(String, u32)>()?, ("ch_1".to_owned(), 1200));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     #[cfg(feature = "json")]
     pub fn succeed<T: serde::Serialize + ?Sized>(&self, response: &T) -> Result<Replay> {
         self.succeed_raw(to_json(response)?)
@@ -378,6 +573,17 @@ impl Claim {
     ///
     /// # Errors
     /// [`LeaseLost`](ErrorKind::LeaseLost), [`AlreadySettled`](ErrorKind::AlreadySettled).
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// let replay = claim.succeed_raw("paid")?;
+    /// assert_eq!(replay.value()?, b"paid");
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn succeed_raw(&self, response: impl Into<Response>) -> Result<Replay> {
         self.settle_for_good(Settlement::Succeeded(response.into()))
     }
@@ -386,6 +592,17 @@ impl Claim {
     ///
     /// # Errors
     /// [`LeaseLost`](ErrorKind::LeaseLost), [`AlreadySettled`](ErrorKind::AlreadySettled).
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// let replay = claim.fail_terminal("card declined")?;
+    /// assert!(!replay.is_success());
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn fail_terminal(&self, failure: impl fmt::Display) -> Result<Replay> {
         self.fail_terminal_with(FailureReport::new(failure))
     }
@@ -394,6 +611,18 @@ impl Claim {
     ///
     /// # Errors
     /// [`LeaseLost`](ErrorKind::LeaseLost), [`AlreadySettled`](ErrorKind::AlreadySettled).
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, FailureReport, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// let report = FailureReport::new("card declined").with_response(r#"{"code":51}"#);
+    /// let replay = claim.fail_terminal_with(report)?;
+    /// assert_eq!(replay.raw().bytes(), Some(br#"{"code":51}"#.as_slice()));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn fail_terminal_with(&self, failure: FailureReport) -> Result<Replay> {
         self.settle_for_good(Settlement::FailedTerminal(failure))
     }
@@ -401,11 +630,23 @@ impl Claim {
     /// The effect is *known* not to have happened; a new attempt may start when `retry` says. If that is not certain,
     /// [`give_up`](Self::give_up).
     ///
-    /// Of an attempt that [re-sends](Self::is_resend) an earlier one this says nothing about the earlier one: the outcome
-    /// stays unknown, under the same downstream key, and may be re-sent again when `retry` says.
+    /// Of an attempt that [re-sends](Self::is_resend) an earlier one this says nothing about the earlier one: the
+    /// outcome stays unknown, under the same downstream key, and may be re-sent again when `retry` says.
     ///
     /// # Errors
     /// [`LeaseLost`](ErrorKind::LeaseLost), [`AlreadySettled`](ErrorKind::AlreadySettled).
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Retry, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// use std::time::Duration;
+    /// claim.fail_retryable("connection refused", Retry::after(Duration::from_secs(5)))?;
+    /// assert!(matches!(store.begin(&operation)?, Begin::RetryLater(_)));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn fail_retryable(&self, failure: impl fmt::Display, retry: Retry) -> Result<AfterFailure> {
         let settlement = Settlement::FailedRetryable(FailureReport::new(failure), retry);
         let driven = self.settle(settlement)?;
@@ -425,6 +666,17 @@ impl Claim {
     ///
     /// # Errors
     /// [`LeaseLost`](ErrorKind::LeaseLost), [`AlreadySettled`](ErrorKind::AlreadySettled).
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// claim.give_up("no answer in 30 s")?;
+    /// assert!(matches!(store.begin(&operation)?, Begin::Unknown(_)));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn give_up(&self, failure: impl fmt::Display) -> Result<UnknownOutcome> {
         let driven = self.settle(Settlement::GaveUp(FailureReport::new(failure)))?;
         let record = accepted(driven.only())?;
@@ -436,6 +688,17 @@ impl Claim {
     ///
     /// # Errors
     /// [`LeaseLost`](ErrorKind::LeaseLost), [`AlreadySettled`](ErrorKind::AlreadySettled).
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// claim.release()?;
+    /// assert!(matches!(store.begin(&operation)?, Begin::Execute(_)));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn release(&self) -> Result<()> {
         self.settle(Settlement::Released).map(drop)
     }

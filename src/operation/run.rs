@@ -31,26 +31,77 @@ pub struct Failure(Settlement);
 
 impl Failure {
     /// The effect is *known* not to have happened; try again when `retry` says.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Failure, Fingerprint, Operation, OperationKey, Outcome, Retry, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// let outcome = store.run_raw(&operation, |_claim| Err(Failure::retryable("connection refused", Retry::backoff())))?;
+    /// assert!(matches!(outcome, Outcome::RetryLater(_)));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn retryable(why: impl fmt::Display, retry: Retry) -> Self {
         Self(Settlement::FailedRetryable(FailureReport::new(why), retry))
     }
 
     /// The effect did not happen and will not be tried again.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Failure, Fingerprint, Operation, OperationKey, Outcome, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// let outcome = store.run_raw(&operation, |_claim| Err(Failure::terminal("card declined")))?;
+    /// assert!(matches!(outcome, Outcome::FailedTerminal(_)));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn terminal(why: impl fmt::Display) -> Self {
         Self::terminal_with(FailureReport::new(why))
     }
 
     /// The same with a report that can carry a body.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Failure, FailureReport, Fingerprint, Operation, OperationKey, Outcome, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// let report = FailureReport::new("card declined").with_response(r#"{"code":51}"#);
+    /// let outcome = store.run_raw(&operation, |_claim| Err(Failure::terminal_with(report)))?;
+    /// assert!(matches!(outcome, Outcome::FailedTerminal(_)));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn terminal_with(report: FailureReport) -> Self {
         Self(Settlement::FailedTerminal(report))
     }
 
     /// Nobody can tell whether the effect happened.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Failure, Fingerprint, Operation, OperationKey, Outcome, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// let outcome = store.run_raw(&operation, |_claim| Err(Failure::unknown("connection lost")))?;
+    /// assert!(matches!(outcome, Outcome::Unknown(_)));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn unknown(why: impl fmt::Display) -> Self {
         Self(Settlement::GaveUp(FailureReport::new(why)))
     }
 
     /// The effect was not started.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Failure, Fingerprint, Operation, OperationKey, Outcome, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// let outcome = store.run_raw(&operation, |_claim| Err(Failure::not_started()))?;
+    /// assert!(matches!(outcome, Outcome::NotStarted));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn not_started() -> Self {
         Self(Settlement::Released)
     }
@@ -117,12 +168,12 @@ impl Store {
         self.run_with(operation, effect, |replay| replay.value().map(<[u8]>::to_vec))
     }
 
-    /// Begins the operation, performs the effect if it is its turn, and settles it, with a value that is stored as JSON.
-    /// First callers and repeats get the value decoded from what is stored.
+    /// Begins the operation, performs the effect if it is its turn, and settles it, with a value that is stored as
+    /// JSON. First callers and repeats get the value decoded from what is stored.
     ///
     /// # Errors
-    /// As for [`run_raw`](Self::run_raw); and [`Response`](crate::ErrorKind::Response) if the value cannot be written as
-    /// JSON (the outcome then is unknown) or read back as a `T` (the operation is settled all the same).
+    /// As for [`run_raw`](Self::run_raw); and [`Response`](crate::ErrorKind::Response) if the value cannot be written
+    /// as JSON (the outcome then is unknown) or read back as a `T` (the operation is settled all the same).
     ///
     /// # Example
     /// ```

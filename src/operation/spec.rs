@@ -46,6 +46,16 @@ pub struct Operation {
 impl Operation {
     /// An operation with the default terms: a lease of a minute that is renewed for up to an hour, responses replayed
     /// for 7 days and tombstones for 90 more, 100 attempts, an opaque remote side.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Fingerprint, Operation, OperationKey, Store};
+    /// # let key = OperationKey::new("acme", "charge", "i-1")?;
+    /// # let body = b"12.00";
+    /// let operation = Operation::new(key, Fingerprint::of_bytes(body));
+    /// assert!(operation.check().is_ok());
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn new(key: OperationKey, fingerprint: Fingerprint) -> Self {
         let identity = Identity::operation(key);
         Self { identity, fingerprint, policy: Policy::default(), wait: None, nonce: None }
@@ -53,6 +63,17 @@ impl Operation {
 
     /// How long a claim is good without a renewal: 50 ms to 7 days. Too short, and a slow disk turns live executions
     /// into unknown outcomes; too long, and a dead owner blocks its key in shared mode.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Fingerprint, Operation, OperationKey, Store};
+    /// # let key = OperationKey::new("acme", "charge", "i-1")?;
+    /// # let body = b"12.00";
+    /// use std::time::Duration;
+    /// let operation = Operation::new(key, Fingerprint::of_bytes(body)).with_lease(Duration::from_secs(30));
+    /// assert!(operation.check().is_ok());
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     #[must_use]
     pub fn with_lease(mut self, lease: Duration) -> Self {
         self.policy.lease = Span::from_duration(lease);
@@ -61,6 +82,17 @@ impl Operation {
 
     /// How long the lease is renewed while the claim is held: one lease to 30 days. After it, a hung effect becomes an
     /// unknown outcome.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Fingerprint, Operation, OperationKey, Store};
+    /// # let key = OperationKey::new("acme", "charge", "i-1")?;
+    /// # let body = b"12.00";
+    /// use std::time::Duration;
+    /// let operation = Operation::new(key, Fingerprint::of_bytes(body)).with_max_execution(Duration::from_secs(7200));
+    /// assert!(operation.check().is_ok());
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     #[must_use]
     pub fn with_max_execution(mut self, max_execution: Duration) -> Self {
         self.policy.max_execution = Span::from_duration(max_execution);
@@ -68,6 +100,16 @@ impl Operation {
     }
 
     /// How long the result answers repeats.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Fingerprint, Operation, OperationKey, Retention, Store};
+    /// # let key = OperationKey::new("acme", "charge", "i-1")?;
+    /// # let body = b"12.00";
+    /// let operation = Operation::new(key, Fingerprint::of_bytes(body)).with_retention(Retention::forever());
+    /// assert!(operation.check().is_ok());
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     #[must_use]
     pub fn with_retention(mut self, retention: Retention) -> Self {
         self.policy.retention = retention;
@@ -75,6 +117,16 @@ impl Operation {
     }
 
     /// How many attempts may be granted before a retryable failure becomes final: at least 1.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Fingerprint, Operation, OperationKey, Store};
+    /// # let key = OperationKey::new("acme", "charge", "i-1")?;
+    /// # let body = b"12.00";
+    /// let operation = Operation::new(key, Fingerprint::of_bytes(body)).with_attempts(5);
+    /// assert!(operation.check().is_ok());
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     #[must_use]
     pub fn with_attempts(mut self, attempts_max: u32) -> Self {
         self.policy.attempts_max = attempts_max;
@@ -82,6 +134,16 @@ impl Operation {
     }
 
     /// The delays of [`Retry::backoff`](crate::Retry::backoff).
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Backoff, Fingerprint, Operation, OperationKey, Store};
+    /// # let key = OperationKey::new("acme", "charge", "i-1")?;
+    /// # let body = b"12.00";
+    /// let operation = Operation::new(key, Fingerprint::of_bytes(body)).with_backoff(Backoff::none());
+    /// assert!(operation.check().is_ok());
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     #[must_use]
     pub fn with_backoff(mut self, backoff: Backoff) -> Self {
         self.policy.backoff = backoff;
@@ -89,6 +151,20 @@ impl Operation {
     }
 
     /// Whether the response is stored.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Response, ResponsePolicy, Store};
+    /// # let key = OperationKey::new("acme", "charge", "i-1")?;
+    /// # let body = b"12.00";
+    /// # let store = Store::in_memory()?;
+    /// // The response is a secret: repeats learn that there was one, not what it was.
+    /// let operation = Operation::new(key, Fingerprint::of_bytes(body)).with_response_policy(ResponsePolicy::ReferenceOnly);
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// let replay = claim.with_external_reference("tok_1").succeed_raw("secret")?;
+    /// assert_eq!((replay.raw(), replay.external_reference()), (&Response::Withheld, Some("tok_1")));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     #[must_use]
     pub fn with_response_policy(mut self, policy: ResponsePolicy) -> Self {
         self.policy.response = policy;
@@ -96,6 +172,19 @@ impl Operation {
     }
 
     /// What the remote side offers when an outcome is unknown.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Fingerprint, Operation, OperationKey, Remote, Store};
+    /// # let key = OperationKey::new("acme", "charge", "i-1")?;
+    /// # let body = b"12.00";
+    /// use std::time::Duration;
+    /// // The provider promises 24 hours.
+    /// let remote = Remote::DedupesOnKey { window: Duration::from_secs(23 * 3600) };
+    /// let operation = Operation::new(key, Fingerprint::of_bytes(body)).with_remote(remote);
+    /// assert!(operation.check().is_ok());
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     #[must_use]
     pub fn with_remote(mut self, remote: Remote) -> Self {
         self.policy.resend_window = match remote {
@@ -107,6 +196,17 @@ impl Operation {
 
     /// Waits up to `timeout` (at most 366 days) for somebody else's execution, and then gets its replay, instead of
     /// being told at once that it is in progress.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Fingerprint, Operation, OperationKey, Store};
+    /// # let key = OperationKey::new("acme", "charge", "i-1")?;
+    /// # let body = b"12.00";
+    /// use std::time::Duration;
+    /// let operation = Operation::new(key, Fingerprint::of_bytes(body)).with_wait(Duration::from_secs(10));
+    /// assert!(operation.check().is_ok());
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     #[must_use]
     pub fn with_wait(mut self, timeout: Duration) -> Self {
         self.wait = Some(timeout);
@@ -115,6 +215,18 @@ impl Operation {
 
     /// Lets a begin whose commit was [`Indeterminate`](crate::ErrorKind::Indeterminate) find its own claim after the
     /// store was reopened, instead of seeing itself as a rival.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Fingerprint, Operation, OperationKey, Store};
+    /// # let key = OperationKey::new("acme", "charge", "i-1")?;
+    /// # let body = b"12.00";
+    /// use dupeproof::Nonce;
+    /// let nonce = Nonce::new();
+    /// let operation = Operation::new(key, Fingerprint::of_bytes(body)).with_nonce(&nonce);
+    /// assert!(operation.check().is_ok());
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     #[must_use]
     pub fn with_nonce(mut self, nonce: &Nonce) -> Self {
         self.nonce = Some(nonce.clone());
@@ -122,6 +234,16 @@ impl Operation {
     }
 
     /// The key.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Fingerprint, Operation, OperationKey, Store};
+    /// # let key = OperationKey::new("acme", "charge", "i-1")?;
+    /// # let body = b"12.00";
+    /// let operation = Operation::new(key.clone(), Fingerprint::of_bytes(body));
+    /// assert_eq!(operation.key(), &key);
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn key(&self) -> &OperationKey {
         &self.identity.key
     }
@@ -163,8 +285,8 @@ impl Operation {
 /// Remembers, in memory only, begins whose commit was indeterminate.
 ///
 /// Such a caller never received a claim, so its effect was never started, and if its claim is found after all, it may
-/// have it. A nonce cannot be stored or rebuilt, and it forgets a claim once it was received: a process that got one and
-/// died can never pass for one that did not.
+/// have it. A nonce cannot be stored or rebuilt, and it forgets a claim once it was received: a process that got one
+/// and died can never pass for one that did not.
 ///
 /// # Example
 /// ```
@@ -179,6 +301,18 @@ pub struct Nonce(Arc<Mutex<Vec<Holder>>>);
 
 impl Nonce {
     /// A nonce for one business operation, kept over the retries of its begin.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Fingerprint, Operation, OperationKey, Store};
+    /// # let key = OperationKey::new("acme", "charge", "i-1")?;
+    /// # let body = b"12.00";
+    /// let nonce = dupeproof::Nonce::new();
+    /// // On every retry of this begin.
+    /// let operation = Operation::new(key, Fingerprint::of_bytes(body)).with_nonce(&nonce);
+    /// assert!(operation.check().is_ok());
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
     pub fn new() -> Self {
         Self::default()
     }

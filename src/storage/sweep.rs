@@ -25,6 +25,8 @@ pub(crate) struct Swept {
     pub(crate) tombstoned: u64,
     pub(crate) purged: u64,
     pub(crate) unreadable: u64,
+    /// Where the next step goes on among the unsettled; nothing at their end.
+    pub(crate) next: Option<RecordId>,
     /// Whether the bound was reached, so that another step would find more.
     pub(crate) more: bool,
 }
@@ -35,7 +37,13 @@ impl Swept {
         self.tombstoned += other.tombstoned;
         self.purged += other.purged;
         self.unreadable += other.unreadable;
+        self.next = other.next;
         self.more = other.more;
+    }
+
+    /// Rows that count against the bound.
+    pub(crate) fn rows(&self) -> u64 {
+        self.leases_ended + self.tombstoned + self.purged + self.unreadable
     }
 
     fn end_lease(&mut self, touched: Touched) {
@@ -66,14 +74,11 @@ impl Owners {
 }
 
 impl Batch<'_> {
-    /// Brings at most `rows_max` records up to `moment`. `cursor` is where the last step stopped among the unsettled.
-    pub(crate) fn sweep(&mut self, rows_max: usize, cursor: &mut Option<RecordId>, moment: Moment) -> Result<Swept> {
-        let mut swept = Swept::default();
-        let mut rows_left = rows_max;
-
-        let lapsed = self.held(rows_left, cursor, |row| row.due <= moment.now)?;
-        swept.more |= cursor.is_some();
-        rows_left -= lapsed.len();
+    /// Brings at most `rows_max` records up to `moment`. `after` is where the last step stopped among the unsettled.
+    pub(crate) fn sweep(&mut self, rows_max: usize, after: Option<RecordId>, moment: Moment) -> Result<Swept> {
+        let (lapsed, next) = self.held(rows_max, after, |row| row.due <= moment.now)?;
+        let mut swept = Swept { next, ..Swept::default() };
+        let mut rows_left = rows_max - lapsed.len();
         for id in lapsed {
             swept.end_lease(self.touch(id, Event::Tick, moment)?);
         }
@@ -92,36 +97,36 @@ impl Batch<'_> {
                 rows_left -= 1;
             }
         }
-        swept.more |= rows_left == 0;
+        swept.more = next.is_some() || rows_left == 0;
         Ok(swept)
     }
 
-    /// Ends at most `rows_max` claims of the given owners. Returns how many; `cursor` is empty when none is left.
+    /// Ends at most `rows_max` claims of the given owners, from behind `after`.
     pub(crate) fn end_claims(
         &mut self,
         owners: Owners,
         rows_max: usize,
-        cursor: &mut Option<RecordId>,
+        after: Option<RecordId>,
         moment: Moment,
     ) -> Result<Swept> {
-        let mut swept = Swept::default();
-        for id in self.held(rows_max, cursor, |row| owners.include(row.incarnation))? {
+        let (held, next) = self.held(rows_max, after, |row| owners.include(row.incarnation))?;
+        let mut swept = Swept { next, more: next.is_some(), ..Swept::default() };
+        for id in held {
             swept.end_lease(self.touch(id, Event::OwnerGone, moment)?);
         }
-        swept.more = cursor.is_some();
         Ok(swept)
     }
 
-    /// Ids of held records that match, from behind the cursor, which moves along and is reset at the end.
+    /// Ids of held records that match, from behind `after`, and where to go on, if that was not all.
     fn held(
         &self,
         rows_max: usize,
-        cursor: &mut Option<RecordId>,
+        after: Option<RecordId>,
         matches: impl Fn(&UnsettledRow) -> bool,
-    ) -> Result<Vec<RecordId>> {
-        let start = cursor.map_or(0, |id| id.0.saturating_add(1));
+    ) -> Result<(Vec<RecordId>, Option<RecordId>)> {
+        let start = after.map_or(0, |id| id.0.saturating_add(1));
         let mut ids = Vec::new();
-        *cursor = None;
+        let mut reached = None;
         let rows = self.unsettled.range(start..).map_err(fault::storage)?;
         for (looked_at, entry) in rows.enumerate() {
             if ids.len() == rows_max || looked_at == rows_max.saturating_mul(LOOKED_AT_PER_ROW) {
@@ -129,7 +134,7 @@ impl Batch<'_> {
             }
             let (id, row) = entry.map_err(fault::storage)?;
             let id = RecordId(id.value());
-            *cursor = Some(id);
+            reached = Some(id);
             // A row without a status is damage; `verify` reports it, and the record itself is safe.
             let row = unsettled_row(row.value());
             if row.is_some_and(|row| matches!(row.status, Status::Reserved | Status::Executing) && matches(&row)) {
@@ -137,10 +142,7 @@ impl Batch<'_> {
             }
         }
         let last = self.unsettled.last().map_err(fault::storage)?.map(|(id, _)| RecordId(id.value()));
-        if *cursor == last {
-            *cursor = None;
-        }
-        Ok(ids)
+        Ok((ids, reached.filter(|_| reached != last)))
     }
 
     fn due(&mut self, shelf: Shelf, moment: Moment, rows_max: usize) -> Result<Vec<RecordId>> {

@@ -342,3 +342,19 @@ fn waiting_repeat_is_not_kept_waiting_by_an_expired_record() {
     let told = store.begin(&short("a").with_wait(HOUR)).unwrap();
     assert!(matches!(told, Begin::Expired(_)));
 }
+
+/// A sweep went on where the last one had stopped, reached the end, and said that there was no more.
+#[test]
+fn sweep_that_says_there_is_no_more_left_nothing_behind_wherever_the_last_one_stopped() {
+    let world = World::new();
+    let store = world.open();
+    let held = |name, lease| execute(&store, &operation(name).with_lease(lease).with_max_execution(lease));
+    let claims = [held("a", HOUR), held("b", MINUTE), held("c", MINUTE)];
+    world.clock.advance(2 * MINUTE);
+    assert_eq!(store.sweep(1).unwrap().leases_ended, 1);
+    world.clock.advance(HOUR);
+    let swept = store.sweep(10).unwrap();
+    assert_eq!((swept.leases_ended, swept.more), (2, false));
+    assert_eq!(store.stats().unwrap().unknown, 3);
+    drop(claims);
+}

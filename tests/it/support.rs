@@ -1,5 +1,9 @@
 //! What the tests share: a ready store in one line, operations, a clock.
 
+pub mod child;
+pub mod dice;
+pub mod ledger;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,17 +18,25 @@ pub const START: Duration = Duration::from_secs(1_790_000_000);
 
 /// A store in its own folder, with a clock that only the test moves and no compactor.
 pub struct World {
-    dir: tempfile::TempDir,
+    folder: PathBuf,
     pub clock: ManualClock,
+    /// Removed at the end by the one who made it.
+    _made: Option<tempfile::TempDir>,
 }
 
 impl World {
     pub fn new() -> Self {
-        Self { dir: tempfile::tempdir().expect("a temporary folder"), clock: ManualClock::at(START) }
+        let made = tempfile::tempdir().expect("a temporary folder");
+        Self { folder: made.path().to_owned(), clock: ManualClock::at(START), _made: Some(made) }
+    }
+
+    /// That of another process, with a clock of its own.
+    pub fn of(folder: &Path) -> Self {
+        Self { folder: folder.to_owned(), clock: ManualClock::at(START), _made: None }
     }
 
     pub fn path(&self) -> PathBuf {
-        self.dir.path().join("store.redb")
+        self.folder.join("store.redb")
     }
 
     pub fn options(&self) -> Options {
@@ -83,7 +95,7 @@ impl World {
     }
 
     pub fn folder(&self) -> &Path {
-        self.dir.path()
+        &self.folder
     }
 }
 
@@ -141,8 +153,8 @@ pub fn after_drops(store: &Store) {
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }
 
-/// Brings a new key to a status. For a tombstone, eight days pass. What it returns holds the record until it is dropped,
-/// if anything does.
+/// Brings a new key to a status. For a tombstone, eight days pass. What it returns holds the record until it is
+/// dropped, if anything does.
 pub fn bring_to(world: &World, store: &Store, name: &str, status: Status) -> Option<Box<dyn Send>> {
     let operation = operation(name);
     if status == Status::Reserved {

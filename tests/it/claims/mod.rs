@@ -3,7 +3,7 @@
 mod lease;
 mod reference;
 mod settle;
-mod stale;
+pub mod stale;
 
 use dupeproof::{Claim, Reservation, Status, Store};
 

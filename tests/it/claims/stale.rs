@@ -5,10 +5,10 @@ use dupeproof::{Claim, ErrorKind, Remote, Reservation, Result, Retention, Retry,
 use super::settle;
 use crate::support::*;
 
-type Write = Box<dyn Fn(&Claim) -> Result<()>>;
+pub type Write = Box<dyn Fn(&Claim) -> Result<()>>;
 
 /// Every write of a claim.
-fn writes() -> Vec<(String, Write)> {
+pub fn writes() -> Vec<(String, Write)> {
     let mut writes: Vec<(String, Write)> = vec![
         ("heartbeat".into(), Box::new(Claim::heartbeat)),
         ("checkpoint".into(), Box::new(|claim| claim.checkpoint(b"x"))),

@@ -3,7 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use dupeproof::{Failure, FailureReport, Outcome, Response, ResponsePolicy, Retry, Status, Store, UnknownCause};
+#[cfg(feature = "json")]
+use dupeproof::Status;
+use dupeproof::{Failure, FailureReport, Outcome, Response, ResponsePolicy, Retry, Store, UnknownCause};
 
 use crate::support::*;
 
