@@ -260,7 +260,29 @@ fn waiters_of_a_store_that_closes_are_told_so() {
     drop(claim);
 }
 
-/// Also a regression: a call that reached the queue just behind the end of the writer waited for ever.
+/// A bounded queue keeps what its reader left in it: such a call was neither answered nor dropped, and its caller waited
+/// for ever.
+#[test]
+fn call_that_comes_just_behind_the_end_of_the_writer_is_answered() {
+    for _ in 0..100 {
+        let store = World::new().options().in_memory().unwrap();
+        let told = at_once(9, |at| {
+            if at == 0 {
+                store.close().unwrap();
+                return ErrorKind::Closed;
+            }
+            loop {
+                // It passes the writer and writes nothing.
+                let told = store.resolve(&key("nobody"), Verdict::DidNotHappen, &decision()).unwrap_err().kind();
+                if told != ErrorKind::NotFound {
+                    return told;
+                }
+            }
+        });
+        assert_eq!(told, [ErrorKind::Closed; 9]);
+    }
+}
+
 #[test]
 fn close_among_many_callers_loses_nothing_that_was_answered() {
     for _ in 0..5 {
