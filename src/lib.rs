@@ -43,9 +43,9 @@
 //! Exactly once, without a cooperating remote side. If the process dies between the effect and its record, the outcome
 //! is [`Unknown`](Begin::Unknown), and stays so until the owner speaks late, or a person
 //! [resolves](Store::resolve) it, or, if the remote side is declared to [dedupe](Remote::DedupesOnKey), it is sent again
-//! under the same [downstream key](Claim::downstream_key) in time. It is no job queue, no distributed lock and no response
-//! cache. It does not work on network file systems, and on platforms without file locks nothing keeps a second process
-//! out.
+//! under the same [downstream key](Claim::downstream_key) in time. It is no job queue, no distributed lock and no
+//! response cache. It does not work on network file systems, and on platforms without file locks nothing keeps a second
+//! process out.
 //!
 //! # Where to start
 //!

@@ -49,8 +49,8 @@ impl Store {
     ///
     /// # Errors
     /// [`OpenElsewhere`](ErrorKind::OpenElsewhere), [`NotAStore`](ErrorKind::NotAStore) for an empty file or one of
-    /// another program, [`NewerFormat`](ErrorKind::NewerFormat), [`Damaged`](ErrorKind::Damaged), [`Io`](ErrorKind::Io).
-    /// None of them changed a byte of the file; in shared mode, nothing that it holds.
+    /// another program, [`NewerFormat`](ErrorKind::NewerFormat), [`Damaged`](ErrorKind::Damaged),
+    /// [`Io`](ErrorKind::Io). None of them changed a byte of the file; in shared mode, nothing that it holds.
     ///
     /// # Example
     /// ```

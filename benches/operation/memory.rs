@@ -12,7 +12,8 @@ use crate::work::{Item, Random};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Space {
     pub(crate) format: Format,
-    /// What the file takes from the disk. Its length can be more: it grows in steps, and what was never written is a hole.
+    /// What the file takes from the disk. Its length can be more: it grows in steps, and what was never written is a
+    /// hole.
     pub(crate) bytes_per_record: f64,
     pub(crate) length_per_record: f64,
     /// Nothing where the system does not tell.

@@ -8,9 +8,9 @@
 //! `--kill-at all | none | before-reserve | after-reserve | after-start | after-effect | after-settle`,
 //! `--remote all | opaque | dedupes`.
 //!
-//! Provider and worker are processes of their own; the worker dies of SIGKILL. After each kill the store is opened again
-//! and the payment is asked for a hundred times. The result is one charge, or a clear "nobody knows" until the provider's
-//! books were looked at. Anything else makes this program fail.
+//! Provider and worker are processes of their own; the worker dies of SIGKILL. After each kill the store is opened
+//! again and the payment is asked for a hundred times. The result is one charge, or a clear "nobody knows" until the
+//! provider's books were looked at. Anything else makes this program fail.
 
 mod provider;
 mod stage;
@@ -53,7 +53,8 @@ fn pay(store: &Store, invoice: &str, remote: Remote, provider: &Client, reached:
             Begin::Execute(reservation.start()?)
         }
         Reserve::Replay(replay) => Begin::Replay(replay),
-        // A second sending cannot be reserved. `begin` grants it if the provider dedupes; otherwise it is unknown still.
+        // A second sending cannot be reserved. `begin` grants it if the provider dedupes; otherwise it is unknown
+        // still.
         Reserve::Unknown(_) => store.begin(&operation)?,
         // With several workers, or payloads that change: `InProgress`, `RetryLater`, `Conflict`, `Expired`.
         other => return Err(format!("one worker and one payload, and yet: {other:?}").into()),

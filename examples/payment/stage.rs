@@ -11,7 +11,8 @@ use dupeproof::{Remote, Store};
 use crate::provider::Client;
 use crate::{Fallible, pay};
 
-/// What the provider offers when an answer was lost: nothing but its books, or that it drops a second charge under a key.
+/// What the provider offers when an answer was lost: nothing but its books, or that it drops a second charge under a
+/// key.
 pub(crate) const REMOTES: [(&str, Remote); 2] =
     [("opaque", Remote::Opaque), ("dedupes", Remote::DedupesOnKey { window: Duration::from_secs(3600) })];
 

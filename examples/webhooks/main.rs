@@ -1,5 +1,5 @@
-//! A webhook receiver whose sender delivers twice, at once, out of order, again after a restart, and altered: one effect
-//! an event.
+//! A webhook receiver whose sender delivers twice, at once, out of order, again after a restart, and altered: one
+//! effect an event.
 //!
 //! ```sh
 //! cargo run --example webhooks
@@ -86,8 +86,8 @@ enum NotShipped {
     Unclear(Box<dyn Error + Send + Sync>),
 }
 
-/// The sender is the tenant, and its own id of the event is the key: the same on every delivery of that event, and on no
-/// other's. The body is not part of it, so that an altered one is noticed.
+/// The sender is the tenant, and its own id of the event is the key: the same on every delivery of that event, and on
+/// no other's. The body is not part of it, so that an altered one is noticed.
 fn key(event: &str) -> dupeproof::Result<OperationKey> {
     OperationKey::new("shop.example", "webhook.order-paid", event)
 }

@@ -1,7 +1,7 @@
 //! The moving parts: one thread that writes, one that renews leases, one that cleans up. The only owner of threads.
 //!
-//! A caller hands a command to the queue and waits; nobody hears "done" before the commit returned. Nothing here decides
-//! what happens to a record: that is the machine's.
+//! A caller hands a command to the queue and waits; nobody hears "done" before the commit returned. Nothing here
+//! decides what happens to a record: that is the machine's.
 
 mod command;
 mod compactor;
@@ -143,8 +143,8 @@ impl Engine {
         self.ask(|reply| Command::Drive { steps, durable, reply: Some(reply) })
     }
 
-    /// Hands over a command without waiting for a place in the queue or for its commit. If there is no place, the end of
-    /// the lease does the same later.
+    /// Hands over a command without waiting for a place in the queue or for its commit. If there is no place, the end
+    /// of the lease does the same later.
     pub(crate) fn drive_unheard(&self, id: RecordId, event: Event) {
         let steps = vec![Step { target: Target::Id(id), event }];
         let _ = self.queue.try_send(Message::Do(Command::Drive { steps, durable: Durable::Yes, reply: None }));

@@ -118,9 +118,9 @@ impl Writer<'_> {
         }
     }
 
-    /// Takes this open's number before its first grant, in a commit of its own. Were it taken in the commit that grants,
-    /// and that were lost, the next open would take the same number again, and grant the same grants: a nonce of the
-    /// lost begin would pass for the holder of somebody else's claim.
+    /// Takes this open's number before its first grant, in a commit of its own. Were it taken in the commit that
+    /// grants, and that were lost, the next open would take the same number again, and grant the same grants: a nonce
+    /// of the lost begin would pass for the holder of somebody else's claim.
     fn take_incarnation(&self, group: &[Command]) -> Result<(), WriteError> {
         let shared = self.shared;
         if shared.incarnation.load(Ordering::Acquire) == 0 && group.iter().any(Command::may_grant) {

@@ -45,7 +45,8 @@ pub(crate) const TOMBSTONE_RETENTION_DEFAULT: Span = Span::from_days(90);
 pub(crate) const RETENTION_MAX: Span = Span::from_days(100 * 366);
 /// Longest delay before a retry, provider window or wait.
 pub(crate) const DELAY_MAX: Span = Span::from_days(366);
-/// Attempts unless the operation says otherwise: more than any patient human tries, fewer than a loop makes in a minute.
+/// Attempts unless the operation says otherwise: more than any patient human tries, fewer than a loop makes in a
+/// minute.
 pub(crate) const ATTEMPTS_DEFAULT: u32 = 100;
 /// First backoff delay unless the operation says otherwise.
 pub(crate) const BACKOFF_BASE_DEFAULT: Span = Span::from_secs(1);

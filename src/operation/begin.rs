@@ -33,8 +33,9 @@ struct Answered {
 impl Store {
     /// Reserves and starts an operation in one durable commit, or says why it does not run.
     ///
-    /// With [`Begin::Execute`] the start is durable: if the process dies now, the outcome is unknown, and nobody repeats
-    /// the effect. Every other answer changed nothing. A repeat of a settled operation is answered without a write.
+    /// With [`Begin::Execute`] the start is durable: if the process dies now, the outcome is unknown, and nobody
+    /// repeats the effect. Every other answer changed nothing. A repeat of a settled operation is answered without a
+    /// write.
     ///
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) for terms out of bounds, before anything is written.
@@ -91,8 +92,8 @@ impl Store {
         })
     }
 
-    /// Begins a polled batch in one commit. The answers are in the order of the operations; a key that comes twice is in
-    /// progress the second time. No operation waits.
+    /// Begins a polled batch in one commit. The answers are in the order of the operations; a key that comes twice is
+    /// in progress the second time. No operation waits.
     ///
     /// # Errors
     /// As for [`begin`](Self::begin), for the batch as a whole; at most 1,000 operations.

@@ -125,8 +125,8 @@ impl Drop for Core {
 /// or [`give_up`](Claim::give_up). Dropped without that (a panic, an early return, a `?`), the outcome is unknown.
 ///
 /// Every write is durable when it returns. With [`LeaseLost`](ErrorKind::LeaseLost) it changed nothing: another attempt
-/// was granted, or the lease ended. Settling is allowed late, as long as the outcome is still unknown and nobody else was
-/// granted an attempt. Settling twice alike is fine; otherwise the second gets
+/// was granted, or the lease ended. Settling is allowed late, as long as the outcome is still unknown and nobody else
+/// was granted an attempt. Settling twice alike is fine; otherwise the second gets
 /// [`AlreadySettled`](ErrorKind::AlreadySettled).
 ///
 /// # Example: the four ways to settle
@@ -151,7 +151,8 @@ pub struct Claim {
     core: Core,
 }
 
-/// The right to start one attempt: like a [`Claim`], but its effect must not start before [`start`](Reservation::start).
+/// The right to start one attempt: like a [`Claim`], but its effect must not start before
+/// [`start`](Reservation::start).
 ///
 /// If its owner dies, nothing has happened, and the next caller may run at once.
 #[must_use = "a dropped reservation is released"]
@@ -249,7 +250,8 @@ impl Reservation {
         Ok(Claim { core: self.core })
     }
 
-    /// Hands the reservation back: the next caller may run at once, also at the attempt limit. The attempt stays counted.
+    /// Hands the reservation back: the next caller may run at once, also at the attempt limit. The attempt stays
+    /// counted.
     ///
     /// # Errors
     /// [`LeaseLost`](ErrorKind::LeaseLost) if it ended before.
@@ -393,8 +395,8 @@ impl Claim {
         self.core.identity.downstream_key(self.core.generation)
     }
 
-    /// Whether an earlier attempt may have happened and this one re-sends it under the same downstream key. Granted only
-    /// to operations whose remote side is declared to dedupe.
+    /// Whether an earlier attempt may have happened and this one re-sends it under the same downstream key. Granted
+    /// only to operations whose remote side is declared to dedupe.
     ///
     /// # Example
     /// ```
@@ -435,8 +437,8 @@ impl Claim {
         self.core.checkpoint.as_deref()
     }
 
-    /// Whether the claim is certainly still the current one. No I/O: counted from before the write that last renewed it.
-    /// Ask before each irreversible part of a long effect.
+    /// Whether the claim is certainly still the current one. No I/O: counted from before the write that last renewed
+    /// it. Ask before each irreversible part of a long effect.
     ///
     /// # Example
     /// ```
@@ -628,8 +630,8 @@ impl Claim {
     /// The effect is *known* not to have happened; a new attempt may start when `retry` says. If that is not certain,
     /// [`give_up`](Self::give_up).
     ///
-    /// Of an attempt that [re-sends](Self::is_resend) an earlier one this says nothing about the earlier one: the outcome
-    /// stays unknown, under the same downstream key, and may be re-sent again when `retry` says.
+    /// Of an attempt that [re-sends](Self::is_resend) an earlier one this says nothing about the earlier one: the
+    /// outcome stays unknown, under the same downstream key, and may be re-sent again when `retry` says.
     ///
     /// # Errors
     /// [`LeaseLost`](ErrorKind::LeaseLost), [`AlreadySettled`](ErrorKind::AlreadySettled).

@@ -168,12 +168,12 @@ impl Store {
         self.run_with(operation, effect, |replay| replay.value().map(<[u8]>::to_vec))
     }
 
-    /// Begins the operation, performs the effect if it is its turn, and settles it, with a value that is stored as JSON.
-    /// First callers and repeats get the value decoded from what is stored.
+    /// Begins the operation, performs the effect if it is its turn, and settles it, with a value that is stored as
+    /// JSON. First callers and repeats get the value decoded from what is stored.
     ///
     /// # Errors
-    /// As for [`run_raw`](Self::run_raw); and [`Response`](crate::ErrorKind::Response) if the value cannot be written as
-    /// JSON (the outcome then is unknown) or read back as a `T` (the operation is settled all the same).
+    /// As for [`run_raw`](Self::run_raw); and [`Response`](crate::ErrorKind::Response) if the value cannot be written
+    /// as JSON (the outcome then is unknown) or read back as a `T` (the operation is settled all the same).
     ///
     /// # Example
     /// ```

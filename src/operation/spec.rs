@@ -285,8 +285,8 @@ impl Operation {
 /// Remembers, in memory only, begins whose commit was indeterminate.
 ///
 /// Such a caller never received a claim, so its effect was never started, and if its claim is found after all, it may
-/// have it. A nonce cannot be stored or rebuilt, and it forgets a claim once it was received: a process that got one and
-/// died can never pass for one that did not.
+/// have it. A nonce cannot be stored or rebuilt, and it forgets a claim once it was received: a process that got one
+/// and died can never pass for one that did not.
 ///
 /// # Example
 /// ```

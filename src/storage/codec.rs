@@ -1,9 +1,9 @@
 //! Rows as bytes, and back: the only place that knows bincode.
 //!
 //! A row is `format version (1) · codec id (1) · xxh3-64 (8) · body length (4) · body · response`, integers little
-//! endian. The sum is taken over the row's own key, the two bytes before it, and the sum of everything behind it, and is
-//! checked before anything is decoded. The response is opaque: it lies behind the body as it is, and no codec touches it on
-//! its way to a replay.
+//! endian. The sum is taken over the row's own key, the two bytes before it, and the sum of everything behind it, and
+//! is checked before anything is decoded. The response is opaque: it lies behind the body as it is, and no codec
+//! touches it on its way to a replay.
 
 use bincode::config::{self, Configuration, Limit, LittleEndian, Varint};
 use serde::{Deserialize, Serialize};
@@ -171,8 +171,8 @@ fn open_row(id: RecordId, row: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
     row[BODY_AT..].split_at_checked(len as usize).ok_or(Damaged("the row is shorter than its body"))
 }
 
-/// Over the row's key, its format and codec, and everything behind the sum, so that a good row in a wrong place is seen.
-/// In two short steps, because hashing in pieces costs more than all the bytes of a small row.
+/// Over the row's key, its format and codec, and everything behind the sum, so that a good row in a wrong place is
+/// seen. In two short steps, because hashing in pieces costs more than all the bytes of a small row.
 fn sum(id: RecordId, row: &[u8]) -> u64 {
     let mut outer = [0; 8 + SUM_AT + 8];
     outer[..8].copy_from_slice(&id.0.to_le_bytes());

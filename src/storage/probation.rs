@@ -1,8 +1,8 @@
 //! A backend that holds back every write until the file is accepted.
 //!
-//! The storage engine writes to a file as soon as it opens it, before anybody can look whether the file is a store and of
-//! a format this release reads. A file that is refused must stay as it was. So what an open writes is kept in memory,
-//! and done to the file, in order and with every sync, once the store is accepted.
+//! The storage engine writes to a file as soon as it opens it, before anybody can look whether the file is a store and
+//! of a format this release reads. A file that is refused must stay as it was. So what an open writes is kept in
+//! memory, and done to the file, in order and with every sync, once the store is accepted.
 //!
 //! Only for a file that nobody else may write: in shared mode the engine lets go of its lock between its writes.
 

@@ -153,8 +153,8 @@ pub fn after_drops(store: &Store) {
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }
 
-/// Brings a new key to a status. For a tombstone, eight days pass. What it returns holds the record until it is dropped,
-/// if anything does.
+/// Brings a new key to a status. For a tombstone, eight days pass. What it returns holds the record until it is
+/// dropped, if anything does.
 pub fn bring_to(world: &World, store: &Store, name: &str, status: Status) -> Option<Box<dyn Send>> {
     let operation = operation(name);
     if status == Status::Reserved {

@@ -1,4 +1,5 @@
-//! The architecture, enforced: which ring may use which, who begins transactions, who starts threads, how long files get.
+//! The architecture, enforced: which ring may use which, who begins transactions, who starts threads, how long files
+//! get.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

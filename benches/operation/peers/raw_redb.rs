@@ -1,5 +1,5 @@
-//! The same commits on redb by hand: the four tables, the row with its sum, the two phases, and nothing above them. What
-//! dupeproof costs beyond this is what its own code costs.
+//! The same commits on redb by hand: the four tables, the row with its sum, the two phases, and nothing above them.
+//! What dupeproof costs beyond this is what its own code costs.
 
 use std::path::Path;
 use std::thread::{self, JoinHandle};

@@ -1,4 +1,5 @@
-//! Processes that are killed: whatever they were about to do, no effect happens twice, and none is reported that did not.
+//! Processes that are killed: whatever they were about to do, no effect happens twice, and none is reported that did
+//! not.
 
 mod file;
 mod lease;

@@ -262,3 +262,20 @@ fn unknown_outcome_stays_so_for_as_long_as_nobody_finds_out() {
         unknown(store, &operation("a"));
     });
 }
+
+/// A nonce is for begins that never heard of their claim. One who got it and died must not pass for such a one.
+#[test]
+fn nonce_of_a_claim_that_was_received_is_no_way_around() {
+    let world = World::new();
+    let store = world.open();
+    let nonce = dupeproof::Nonce::new();
+    let remembered = operation("a").with_nonce(&nonce);
+    let claim = execute(&store, &remembered);
+    in_progress(&store, &remembered);
+    let store = world.reopen(store);
+    unknown(&store, &remembered);
+    drop(claim);
+    let store = world.reopen(store);
+    unknown(&store, &remembered);
+    assert_eq!(get(&store, "a").attempts, 1);
+}

@@ -1,7 +1,7 @@
 //! Another process: this test binary once more, in a role, killed with SIGKILL where it stands.
 //!
-//! A role is a test named `child`, in the module of the tests that need it. It returns at once unless a test started it.
-//! The two talk in lines: the child says where it is, and parks there until it is told to go on or is killed.
+//! A role is a test named `child`, in the module of the tests that need it. It returns at once unless a test started
+//! it. The two talk in lines: the child says where it is, and parks there until it is told to go on or is killed.
 
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Lines, Write};

@@ -50,10 +50,10 @@ fn run(store: &StoreArgs, args: &RunArgs, voice: Voice) -> Fallible<u8> {
         store.close()?;
         return Ok(speaker.not_started(&args.command, error));
     }
-    // From here on a signal is for the command, and this program stays to record how it ended.
     let signals = signals::Forwarder::start().map_err(|error| Failure::new(format!("watch for signals: {error}")))?;
     let code = match store.begin(&operation)? {
         Begin::Execute(claim) => {
+            signals.hold();
             let code = execute(&claim, args, payload, &signals, &speaker)?;
             // Where only short runs use a store, nobody else tidies it.
             if let Err(error) = store.sweep(SWEEP_RECORDS_MAX) {

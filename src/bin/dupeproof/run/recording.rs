@@ -1,8 +1,8 @@
 //! What a run left behind: its output, byte for byte, and its exit code.
 //!
-//! `magic (8) · exit code (1) · length of the kept and of the whole stdout (8 + 8) · the same of stderr (8 + 8) · stdout ·
-//! stderr`, integers little endian. A response that does not begin so was given by a person or a program: it is the
-//! standard output of a success.
+//! `magic (8) · exit code (1) · length of the kept and of the whole stdout (8 + 8) · the same of stderr (8 + 8) ·
+//! stdout · stderr`, integers little endian. A response that does not begin so was given by a person or a program: it
+//! is the standard output of a success.
 
 const MAGIC: [u8; 8] = *b"dupeRec\x01";
 const HEAD_BYTES: usize = MAGIC.len() + 1 + 4 * 8;

@@ -1,4 +1,4 @@
-//! Signals are for the command: this program stays to record how it ended.
+//! Signals end this program until it has something to record. From then on they are for the command, and it stays.
 
 #[cfg(unix)]
 pub(crate) use unix::Forwarder;
@@ -18,26 +18,30 @@ mod unix {
     use rustix::termios::tcgetpgrp;
     use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
     use signal_hook::iterator::{Handle, Signals};
+    use signal_hook::low_level::emulate_default_handler;
 
     /// Passes signals on to the command while it runs.
     pub(crate) struct Forwarder {
-        target: Arc<Mutex<Target>>,
+        phase: Arc<Mutex<Phase>>,
         handle: Handle,
     }
 
-    /// Whom to tell, and what came before there was anybody.
-    #[derive(Default)]
-    struct Target {
-        command: Option<Pid>,
-        early: Vec<Signal>,
+    enum Phase {
+        /// Nothing was begun: a signal does what it does by default.
+        Idle,
+        /// The command is about to start: what comes now is for it.
+        Starting(Vec<Signal>),
+        Running(Pid),
+        /// The command has ended, and how is being recorded.
+        Ended,
     }
 
     impl Forwarder {
         pub(crate) fn start() -> io::Result<Self> {
             let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
             let handle = signals.handle();
-            let target = Arc::new(Mutex::new(Target::default()));
-            let told = target.clone();
+            let phase = Arc::new(Mutex::new(Phase::Idle));
+            let seen = phase.clone();
             watch(move || {
                 for number in &mut signals {
                     let signal = match number {
@@ -46,40 +50,44 @@ mod unix {
                         SIGHUP => Signal::HUP,
                         _ => Signal::TERM,
                     };
-                    // A key pressed at the terminal reaches the command by itself.
-                    if matches!(signal, Signal::INT | Signal::QUIT) && is_in_foreground() {
-                        continue;
-                    }
-                    let mut target = told.lock();
-                    match target.command {
-                        Some(pid) => drop(kill_process(pid, signal)),
-                        None => target.early.push(signal),
+                    match &mut *seen.lock() {
+                        Phase::Idle => drop(emulate_default_handler(number)),
+                        Phase::Starting(early) => early.push(signal),
+                        // A key pressed at the terminal reaches the command by itself.
+                        Phase::Running(_) if matches!(number, SIGINT | SIGQUIT) && is_in_foreground() => {}
+                        Phase::Running(pid) => send(*pid, signal),
+                        Phase::Ended => {}
                     }
                 }
             });
-            Ok(Self { target, handle })
+            Ok(Self { phase, handle })
+        }
+
+        /// From here on there is something to record.
+        pub(crate) fn hold(&self) {
+            *self.phase.lock() = Phase::Starting(Vec::new());
         }
 
         pub(crate) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
             let child = command.spawn()?;
-            let mut target = self.target.lock();
-            target.command = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-            let Target { command, early } = &mut *target;
-            for signal in early.drain(..) {
-                command.map(|pid| kill_process(pid, signal));
+            let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else { return Ok(child) };
+            if let Phase::Starting(early) = std::mem::replace(&mut *self.phase.lock(), Phase::Running(pid)) {
+                early.into_iter().for_each(|signal| send(pid, signal));
             }
-            drop(target);
             Ok(child)
         }
 
         /// Waits for the command. Its number is given back to the system only when nobody signals it any more.
         pub(crate) fn wait(&self, child: &mut Child) -> io::Result<ExitStatus> {
-            let pid = self.target.lock().command;
-            if let Some(pid) = pid {
+            let running = match &*self.phase.lock() {
+                Phase::Running(pid) => Some(*pid),
+                Phase::Idle | Phase::Starting(_) | Phase::Ended => None,
+            };
+            if let Some(pid) = running {
                 let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
                 while matches!(waitid(WaitId::Pid(pid), ended), Err(rustix::io::Errno::INTR)) {}
             }
-            self.target.lock().command = None;
+            *self.phase.lock() = Phase::Ended;
             child.wait()
         }
     }
@@ -88,6 +96,11 @@ mod unix {
         fn drop(&mut self) {
             self.handle.close();
         }
+    }
+
+    fn send(pid: Pid, signal: Signal) {
+        // A command that has just ended needs no signal.
+        let _ = kill_process(pid, signal);
     }
 
     fn is_in_foreground() -> bool {
@@ -112,6 +125,8 @@ mod elsewhere {
         pub(crate) fn start() -> io::Result<Self> {
             Ok(Self)
         }
+
+        pub(crate) fn hold(&self) {}
 
         pub(crate) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
             command.spawn()
