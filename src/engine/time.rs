@@ -32,7 +32,8 @@ impl Timekeeper {
         Moment { now: self.time.at(self.clock.monotonic()).max(floor), wall: Timestamp::from_wall(self.clock.wall()) }
     }
 
+    /// In the milliseconds of store time, so that deadlines of both kinds can be compared.
     pub(super) fn monotonic(&self) -> Duration {
-        self.clock.monotonic()
+        self.time.floor(self.clock.monotonic())
     }
 }

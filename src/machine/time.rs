@@ -150,9 +150,16 @@ impl StoreTime {
 
     /// The store time that belongs to a monotonic reading. A reading before the origin counts as the origin.
     pub(crate) fn at(&self, monotonic: Duration) -> Timestamp {
-        let elapsed = monotonic.saturating_sub(self.origin).as_millis();
-        let elapsed = u64::try_from(elapsed).unwrap_or(u64::MAX);
-        Timestamp(self.start.0.saturating_add(elapsed).min(u64::MAX - 1))
+        Timestamp(self.start.0.saturating_add(self.elapsed_ms(monotonic)).min(u64::MAX - 1))
+    }
+
+    /// The first monotonic reading with the same store time: a deadline counted from it is not later than the store's.
+    pub(crate) fn floor(&self, monotonic: Duration) -> Duration {
+        self.origin.saturating_add(Duration::from_millis(self.elapsed_ms(monotonic)))
+    }
+
+    fn elapsed_ms(&self, monotonic: Duration) -> u64 {
+        u64::try_from(monotonic.saturating_sub(self.origin).as_millis()).unwrap_or(u64::MAX)
     }
 }
 

@@ -140,3 +140,25 @@ fn lease_left_of_a_reopened_store_is_none() {
     assert_eq!(status(&store, "a"), Status::Unknown);
     drop(claim);
 }
+
+/// Store time counts whole milliseconds from where the store was opened, and a claim once counted them from elsewhere:
+/// for a part of a millisecond it said that it was current, and the store that its outcome was unknown.
+#[test]
+fn claim_is_never_current_when_its_lease_is_over_between_two_milliseconds() {
+    let micros = Duration::from_micros;
+    for (opened_at, begun_after) in [(0, 0), (500, 900), (900, 500), (999, 1), (1, 999), (300, 1300)] {
+        let world = World::new();
+        world.clock.advance(micros(opened_at));
+        let store = world.open();
+        world.clock.advance(micros(begun_after));
+        let claim = execute(&store, &operation("a").with_lease(SECOND).with_max_execution(SECOND));
+        world.clock.advance(SECOND - micros(2500));
+        assert!(claim.is_current());
+        for _ in 0..50 {
+            world.clock.advance(micros(100));
+            let is_over = status(&store, "a") == Status::Unknown;
+            assert!(!(is_over && claim.is_current()), "opened at {opened_at}, begun {begun_after} after");
+        }
+        assert!(!claim.is_current());
+    }
+}

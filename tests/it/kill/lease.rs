@@ -39,7 +39,8 @@ fn held_claim_stays_in_progress_beyond_its_first_lease() {
 fn claim_is_renewed_up_to_the_longest_execution_and_is_unknown_from_then_on() {
     let world = World::new();
     let store = open(&world);
-    let longest = LEASE * 2;
+    // No renewal ends there by itself.
+    let longest = LEASE * 2 + LEASE / 5;
     let claim = execute(&store, &brief("a").with_max_execution(longest));
     eventually(|| status(&store, "a") == Status::Unknown);
     let view = get(&store, "a");

@@ -1,6 +1,7 @@
 //! Killed while cleaning up: nothing unsettled, nothing retained and no tombstone is lost, wherever the sweep or the
 //! compaction stood.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -123,16 +124,19 @@ fn child() {
         }
     } else {
         store.sweep(1_000_000).unwrap();
-        let done = AtomicBool::new(false);
+        let (is_heard, is_done) = (Barrier::new(2), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                while !done.load(Ordering::Relaxed) {
-                    say("compacting");
+                say("compacting");
+                is_heard.wait();
+                while !is_done.load(Ordering::Relaxed) {
                     std::thread::park_timeout(Duration::from_micros(20));
+                    say("compacting");
                 }
             });
+            is_heard.wait();
             while store.compact().unwrap() {}
-            done.store(true, Ordering::Relaxed);
+            is_done.store(true, Ordering::Relaxed);
         });
     }
     park("done");
@@ -145,7 +149,8 @@ fn killed_while(what: &str) {
     let mut dice = Dice::fresh();
     let world = copy(&filled);
     let mut undisturbed = Child::start(module_path!(), &world, format!("{what} scan"));
-    let lines = std::iter::from_fn(|| undisturbed.hear().filter(|line| line != "done")).count().max(2);
+    let lines = std::iter::from_fn(|| undisturbed.hear().filter(|line| line != "done")).count();
+    assert!(lines > 0, "it is over before it is heard of");
 
     let mut cut_short = 0;
     let mut rounds = 0;
