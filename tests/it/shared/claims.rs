@@ -23,6 +23,7 @@ fn child() {
     let store = options.open(task.world.path()).unwrap();
     let mut claims: Vec<Claim> = Vec::new();
     let mut reservations: Vec<Reservation> = Vec::new();
+    say("open");
     loop {
         match hear().as_str() {
             "begin" => match store.begin(&brief("a")).unwrap() {
@@ -74,8 +75,10 @@ fn brief(name: &str) -> Operation {
     operation(name).with_lease(LEASE)
 }
 
-fn other_process(world: &World) -> Child {
-    Child::start(module_path!(), world, "manual")
+fn other_process(world: &World, clock: &str) -> Child {
+    let mut other = Child::start(module_path!(), world, clock);
+    other.expect("open");
+    other
 }
 
 impl Child {
@@ -95,7 +98,7 @@ fn seen_executing(store: &Store) {
 fn what_another_process_did_is_seen_without_reopening() {
     let world = World::new();
     let store = open(&world);
-    let mut other = other_process(&world);
+    let mut other = other_process(&world, "manual");
     assert!(store.get(&key("a")).unwrap().is_none());
 
     other.told("begin", "attempt 1");
@@ -120,7 +123,7 @@ fn what_another_process_did_is_seen_without_reopening() {
 fn repeat_that_waits_for_another_process_gets_its_result() {
     let world = World::new();
     let store = open(&world);
-    let mut other = other_process(&world);
+    let mut other = other_process(&world, "manual");
     other.told("begin", "attempt 1");
     other.told("refer", "referred");
     std::thread::scope(|scope| {
@@ -134,7 +137,7 @@ fn repeat_that_waits_for_another_process_gets_its_result() {
 fn claim_of_another_process_that_was_taken_over_writes_nothing() {
     let world = World::new();
     let store = open(&world);
-    let mut other = other_process(&world);
+    let mut other = other_process(&world, "manual");
     other.told("begin", "attempt 1");
     world.clock.advance(MINUTE);
     assert_eq!(unknown(&store, &operation("a")).cause(), UnknownCause::LeaseLapsed);
@@ -160,7 +163,7 @@ fn claim_of_another_process_that_was_taken_over_writes_nothing() {
 fn reservation_of_another_process_that_was_taken_over_starts_nothing() {
     let world = World::new();
     let store = open(&world);
-    let mut other = other_process(&world);
+    let mut other = other_process(&world, "manual");
     other.told("reserve", "reserved");
     assert_eq!(in_progress(&store, &operation("b")).attempt(), 1);
     world.clock.advance(MINUTE);
@@ -177,7 +180,7 @@ fn reservation_of_another_process_that_was_taken_over_starts_nothing() {
 fn late_word_of_another_process_is_accepted_while_nobody_took_over() {
     let world = World::new();
     let store = open(&world);
-    let mut other = other_process(&world);
+    let mut other = other_process(&world, "manual");
     other.told("begin", "attempt 1");
     other.told("refer", "referred");
     world.clock.advance(MINUTE);
@@ -191,7 +194,7 @@ fn late_word_of_another_process_is_accepted_while_nobody_took_over() {
 fn claims_of_a_killed_process_last_as_long_as_their_leases_while_the_store_is_shared() {
     let world = World::new();
     let store = open(&world);
-    let mut other = other_process(&world);
+    let mut other = other_process(&world, "manual");
     other.told("begin", "attempt 1");
     other.told("reserve", "reserved");
     other.kill();
@@ -208,7 +211,7 @@ fn claims_of_a_killed_process_last_as_long_as_their_leases_while_the_store_is_sh
 #[test]
 fn claims_of_a_killed_process_are_over_at_once_for_whoever_has_the_store_alone() {
     let world = World::new();
-    let mut other = other_process(&world);
+    let mut other = other_process(&world, "manual");
     other.told("begin", "attempt 1");
     other.told("reserve", "reserved");
     other.kill();
@@ -218,10 +221,23 @@ fn claims_of_a_killed_process_are_over_at_once_for_whoever_has_the_store_alone()
 }
 
 #[test]
+fn lease_granted_by_a_process_whose_clock_lags_is_as_long_as_any_for_the_others() {
+    let world = World::new();
+    let store = open(&world);
+    let mut other = other_process(&world, "manual");
+    world.clock.advance(HOUR);
+    execute(&store, &operation("ahead")).succeed_raw("receipt").unwrap();
+    other.told("begin", "attempt 1");
+    assert_eq!(in_progress(&store, &operation("a")).lease_left(), LEASE);
+    other.told("settle", "settled");
+    assert!(get(&store, "a").settled_at >= get(&store, "ahead").settled_at);
+}
+
+#[test]
 fn lease_of_a_living_process_is_renewed_and_that_of_a_killed_one_runs_out() {
     let world = World::new();
     let store = Options::new().with_sharing(Sharing::Shared).open(world.path()).unwrap();
-    let mut other = Child::start(module_path!(), &world, "real");
+    let mut other = other_process(&world, "real");
     other.told("begin", "attempt 1");
     other.told("reserve", "reserved");
     let lease_until = |name| get(&store, name).lease_until.expect("it is held");
