@@ -98,7 +98,8 @@ Exit codes: the command's own, on the first run and on every repeat; and these:
 
 The command finds IDEMPOTENCY_KEY (hand it to the remote side; it is the same on every repeat) and DUPEPROOF_ATTEMPT in \
 its environment. Its exit says how it ended: 0, it happened; 75 (EX_TEMPFAIL), it did not and may be tried again; any \
-other code, see --on-error. Death by a signal leaves the outcome unknown.
+other code, see --on-error. Death by a signal leaves the outcome unknown. A --reconcile \
+command finds the same two, and DUPEPROOF_REFERENCE if the remote side's name is known.
 
 Output is recorded up to the store's limit of 1 MiB. What background processes write after the command itself has ended \
 is waited for only briefly.
@@ -133,6 +134,10 @@ pub(crate) struct RunArgs {
     /// If somebody else is running it, wait so long for the result
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
+    /// Ask this shell command when the outcome is unknown: exit 0, it happened (what it prints is recorded); 1, it did
+    /// not, and CMD runs now; anything else, still unknown
+    #[arg(long, value_name = "SHELL-COMMAND")]
+    pub(crate) reconcile: Option<String>,
     /// The remote side drops a second request under the same IDEMPOTENCY_KEY for this long: re-send unknown outcomes
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) remote_dedupes: Option<Duration>,

@@ -60,6 +60,51 @@ fn kill_of_the_one_run_tells_everybody_who_waits_that_nobody_knows() {
 }
 
 #[test]
+fn probe_that_finds_the_effect_settles_it_with_what_it_prints() {
+    let shell = Shell::new();
+    let script = "echo $IDEMPOTENCY_KEY >> ledger; exit 3";
+    // The probe looks into the provider's books, under the key that the command sent.
+    let options = ["--quiet", "--reconcile", "grep $IDEMPOTENCY_KEY ledger"];
+    assert_eq!(code(&shell.run("a", &options, script)), 3);
+    let found = shell.run("a", &options, script);
+    assert_eq!((code(&found), found.stdout), (0, fs::read(shell.path("ledger")).unwrap()));
+    assert_eq!(code(&shell.run("a", &["--quiet"], script)), 0);
+    assert_eq!(shell.effects(), 1);
+    assert_eq!(shell.show("a")["decisions"][0]["by"], "--reconcile");
+}
+
+#[test]
+fn probe_that_finds_nothing_lets_one_more_run_through() {
+    let shell = Shell::new();
+    let script = "[ $DUPEPROOF_ATTEMPT = 1 ] && kill -9 $$; echo x >> ledger";
+    let options = ["--quiet", "--reconcile", "grep x ledger 2>/dev/null"];
+    assert_eq!(code(&shell.run("a", &["--reconcile", "exit 1"], script)), 137);
+    assert_eq!(code(&shell.run("a", &["--reconcile", "exit 2"], script)), 122, "a probe that cannot tell");
+    assert_eq!(code(&shell.run("a", &["--reconcile", "kill -9 $$"], script)), 122);
+    assert_eq!(code(&shell.run("a", &["--reconcile", "no-such-probe"], script)), 122);
+    // grep says 2 where there is no ledger, and that is no "it did not happen".
+    assert_eq!(code(&shell.run("a", &options, script)), 122);
+    fs::write(shell.path("ledger"), "").unwrap();
+    for _ in 0..3 {
+        assert_eq!(code(&shell.run("a", &options, script)), 0);
+    }
+    assert_eq!(shell.effects(), 1);
+}
+
+#[test]
+fn probes_that_race_let_one_run_through() {
+    let shell = Shell::new();
+    let script = "[ $DUPEPROOF_ATTEMPT = 1 ] && exit 3; echo x >> ledger";
+    assert_eq!(code(&shell.run("a", &[], script)), 3);
+    let racers: Vec<_> = (0..8).map(|_| shell.spawn("a", &["--reconcile", "exit 1"], script)).collect();
+    for racer in racers {
+        let output = racer.wait_with_output().unwrap();
+        assert!(matches!(code(&output), 0 | 120), "{}", stderr(&output));
+    }
+    assert_eq!(shell.effects(), 1);
+}
+
+#[test]
 fn stats_count_by_status() {
     let shell = Shell::new();
     shell.run("a", &[], "true");

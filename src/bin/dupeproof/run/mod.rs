@@ -3,6 +3,7 @@
 mod answer;
 mod child;
 mod payload;
+mod probe;
 pub(crate) mod recording;
 mod signals;
 
@@ -51,7 +52,13 @@ fn run(store: &StoreArgs, args: &RunArgs, voice: Voice) -> Fallible<u8> {
         return Ok(speaker.not_started(&args.command, error));
     }
     let signals = signals::Forwarder::start().map_err(|error| Failure::new(format!("watch for signals: {error}")))?;
-    let code = match store.begin(&operation)? {
+    let mut begin = store.begin(&operation)?;
+    if let (Begin::Unknown(unknown), Some(probe)) = (&begin, &args.reconcile)
+        && probe::settle(&store, operation.key(), unknown, probe)?
+    {
+        begin = store.begin(&operation)?;
+    }
+    let code = match begin {
         Begin::Execute(claim) => {
             signals.hold();
             let code = execute(&claim, args, payload, &signals, &speaker)?;
