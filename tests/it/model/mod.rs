@@ -4,6 +4,7 @@
 
 mod rules;
 mod subject;
+mod words;
 
 use dupeproof::Status;
 use proptest::collection::vec;
