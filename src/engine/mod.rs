@@ -74,9 +74,9 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn start(file: StoreFile, options: &Options) -> Result<Self> {
-        let high_water = file.read(Snapshot::high_water)?;
+        let anchor = file.read(Snapshot::anchor)?;
         let shared = Arc::new(Shared {
-            time: Timekeeper::start(options.clock.clone(), high_water),
+            time: Timekeeper::start(options.clock.clone(), anchor),
             file,
             health: Health::default(),
             waiters: Waiters::default(),
@@ -100,6 +100,10 @@ impl Engine {
         // for their leases.
         if engine.shared.file.sharing() == Sharing::Exclusive {
             engine.end_claims(Owners::AllBut(0))?;
+        } else if anchor.is_some_and(|anchor| anchor.went_back(engine.moment().wall)) {
+            // A command without steps: the writer notes the clock, from which the next open measures. Who is only turned
+            // away writes nothing, and would wait for the end of a lease for ever.
+            engine.drive(Vec::new())?;
         }
         engine.spawn_helpers(options.sweep_every)?;
         Ok(engine)

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::machine::time::{StoreTime, Timestamp};
+use crate::machine::time::{Anchor, StoreTime, Timestamp};
 use crate::storage::batch::Moment;
 
 /// Reads the clocks and turns them into store time, which never goes back.
@@ -18,8 +18,8 @@ pub(super) struct Timekeeper {
 }
 
 impl Timekeeper {
-    pub(super) fn start(clock: Arc<dyn Clock>, high_water: Option<Timestamp>) -> Self {
-        let time = StoreTime::start(high_water, Timestamp::from_wall(clock.wall()), clock.monotonic());
+    pub(super) fn start(clock: Arc<dyn Clock>, anchor: Option<Anchor>) -> Self {
+        let time = StoreTime::start(anchor, Timestamp::from_wall(clock.wall()), clock.monotonic());
         Self { clock, time, floor: AtomicU64::new(0) }
     }
 

@@ -13,12 +13,8 @@ use crate::machine::event::{Answer, Change, Context, Event, Rejection};
 use crate::machine::index::{Shelf, SideRow};
 use crate::machine::key::Identity;
 use crate::machine::record::{Record, RecordId};
-use crate::machine::time::{Span, Timestamp};
+use crate::machine::time::{Anchor, Timestamp};
 use crate::machine::transition::transition;
-
-/// How far store time may run ahead of its mark on disk. The mark costs a page each time it is written, and a mark a
-/// little behind only makes a store opened with a wrong wall clock keep things that much longer.
-const HIGH_WATER_STEP: Span = Span::from_secs(1);
 
 /// Which row an event is for.
 #[derive(Debug, Clone)]
@@ -302,35 +298,29 @@ impl<'txn> Batch<'txn> {
 
     /// The next incarnation of this store, persisted with this commit and so before any claim of it is heard of.
     pub(crate) fn next_incarnation(&mut self) -> Result<u64> {
-        let next = self.meta(meta::INCARNATION)?.unwrap_or(0).saturating_add(1);
-        self.set_meta(meta::INCARNATION, next)?;
+        let [last] = super::snapshot::meta(&self.meta_table()?, meta::INCARNATION)?.unwrap_or([0]);
+        let next = last.saturating_add(1);
+        self.set_meta(meta::INCARNATION, [next])?;
         Ok(next)
     }
 
-    /// The store time the file has seen, if it has seen any.
-    pub(crate) fn high_water(&self) -> Result<Option<Timestamp>> {
-        Ok(self.meta(meta::HIGH_WATER)?.map(Timestamp::from_unix_millis))
+    /// The clocks the file has seen, if it has seen any.
+    pub(crate) fn anchor(&self) -> Result<Option<Anchor>> {
+        super::snapshot::anchor(&self.meta_table()?)
     }
 
-    /// Moves the mark to `now` if it lags far enough behind `mark`. Returns the mark as it is with this commit.
-    pub(crate) fn raise_high_water(&mut self, mark: Option<Timestamp>, now: Timestamp) -> Result<Timestamp> {
-        match mark {
-            Some(mark) if now.minus(mark) < HIGH_WATER_STEP => Ok(mark),
-            _ => {
-                self.set_meta(meta::HIGH_WATER, now.as_unix_millis())?;
-                Ok(now)
-            }
-        }
+    /// Notes the clocks with this commit.
+    pub(crate) fn set_anchor(&mut self, anchor: Anchor) -> Result<()> {
+        let Anchor { mark, wall, wall_max, mark_at_max } = anchor;
+        self.set_meta(meta::CLOCKS, [mark, wall, wall_max, mark_at_max].map(Timestamp::as_unix_millis))
     }
 
-    fn meta(&self, name: &str) -> Result<Option<u64>> {
-        let table = self.txn.open_table(META).map_err(fault::table)?;
-        super::snapshot::meta(&table, name)
+    fn meta_table(&self) -> Result<Table<'txn, &'static str, &'static [u8]>> {
+        self.txn.open_table(META).map_err(fault::table)
     }
 
-    fn set_meta(&mut self, name: &str, value: u64) -> Result<()> {
-        let mut table = self.txn.open_table(META).map_err(fault::table)?;
-        table.insert(name, encode_meta(name, value).as_slice()).map_err(fault::storage)?;
+    fn set_meta<const N: usize>(&mut self, name: &str, values: [u64; N]) -> Result<()> {
+        self.meta_table()?.insert(name, encode_meta(name, values).as_slice()).map_err(fault::storage)?;
         self.changes += 1;
         Ok(())
     }

@@ -181,29 +181,28 @@ fn sum(id: RecordId, row: &[u8]) -> u64 {
     xxh3_64(&outer)
 }
 
-/// A meta row: a number with a sum over its name and itself.
-pub(super) fn encode_meta(name: &str, value: u64) -> [u8; 16] {
-    let mut row = [0; 16];
-    row[..8].copy_from_slice(&value.to_le_bytes());
-    row[8..].copy_from_slice(&meta_sum(name, value).to_le_bytes());
+/// A meta row: numbers with a sum over its name and themselves.
+pub(super) fn encode_meta<const N: usize>(name: &str, values: [u64; N]) -> Vec<u8> {
+    let mut row = values.map(u64::to_le_bytes).concat();
+    let sum = meta_sum(name, &row);
+    row.extend_from_slice(&sum.to_le_bytes());
     row
 }
 
-pub(super) fn decode_meta(name: &str, row: &[u8]) -> Result<u64, DecodeError> {
-    let row: &[u8; 16] = row.try_into().map_err(|_| Damaged("a meta row has the wrong length"))?;
-    let (value, stored) = row.split_at(8);
-    let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
-    let value = number(value);
-    if number(stored) == meta_sum(name, value) {
-        Ok(value)
+pub(super) fn decode_meta<const N: usize>(name: &str, row: &[u8]) -> Result<[u64; N], DecodeError> {
+    let (numbers, sum) = row.split_last_chunk::<8>().ok_or(Damaged("a meta row is cut short"))?;
+    let (numbers, rest) = numbers.as_chunks::<8>();
+    let numbers: &[[u8; 8]; N] = numbers.try_into().map_err(|_| Damaged("a meta row has the wrong length"))?;
+    if rest.is_empty() && u64::from_le_bytes(*sum) == meta_sum(name, numbers.as_flattened()) {
+        Ok(numbers.map(u64::from_le_bytes))
     } else {
         Err(Damaged("a meta row's checksum does not match"))
     }
 }
 
-fn meta_sum(name: &str, value: u64) -> u64 {
+fn meta_sum(name: &str, numbers: &[u8]) -> u64 {
     let mut hash = Xxh3::new();
     hash.update(name.as_bytes());
-    hash.update(&value.to_le_bytes());
+    hash.update(numbers);
     hash.digest()
 }

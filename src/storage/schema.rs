@@ -33,7 +33,7 @@ pub(super) fn image_of_format(format: u64) -> Result<Vec<u8>> {
                 txn.open_table(tables::shelf(shelf)).map_err(fault::table)?;
             }
             let mut meta = txn.open_table(META).map_err(fault::table)?;
-            let row = encode_meta(meta::FORMAT, format);
+            let row = encode_meta(meta::FORMAT, [format]);
             meta.insert(meta::FORMAT, row.as_slice()).map_err(fault::storage)?;
         }
         txn.commit().map_err(fault::commit)?;
@@ -57,7 +57,7 @@ pub(super) fn check_format(database: &Database) -> Result<()> {
     };
     let row = table.get(meta::FORMAT).map_err(fault::storage)?;
     let row = row.ok_or_else(|| Error::new(ErrorKind::Damaged, "the store's format row is missing"))?;
-    let format = decode_meta(meta::FORMAT, row.value()).map_err(|error| fault::row("the format row", error))?;
+    let [format] = decode_meta(meta::FORMAT, row.value()).map_err(|error| fault::row("the format row", error))?;
     if format > STORE_FORMAT {
         return Err(Error::new(
             ErrorKind::NewerFormat,

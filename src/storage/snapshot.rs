@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::machine::index::{Shelf, UnsettledRow};
 use crate::machine::key::{Identity, Kind};
 use crate::machine::record::{Record, RecordId};
-use crate::machine::time::Timestamp;
+use crate::machine::time::{Anchor, Timestamp};
 
 /// A consistent view of the whole store.
 pub(crate) struct Snapshot {
@@ -104,10 +104,10 @@ impl Snapshot {
         &self.records
     }
 
-    /// The store time the file has seen, if it has seen any.
-    pub(crate) fn high_water(&self) -> Result<Option<Timestamp>> {
+    /// The clocks the file has seen, if it has seen any.
+    pub(crate) fn anchor(&self) -> Result<Option<Anchor>> {
         let table = self.txn.open_table(META).map_err(fault::table)?;
-        Ok(meta(&table, meta::HIGH_WATER)?.map(Timestamp::from_unix_millis))
+        anchor(&table)
     }
 }
 
@@ -124,7 +124,18 @@ pub(crate) enum Visit {
     Stop,
 }
 
-pub(super) fn meta(table: &impl ReadableTable<&'static str, &'static [u8]>, name: &str) -> Result<Option<u64>> {
+pub(super) fn anchor(table: &impl ReadableTable<&'static str, &'static [u8]>) -> Result<Option<Anchor>> {
+    let clocks = meta(table, meta::CLOCKS)?;
+    Ok(clocks.map(|clocks| {
+        let [mark, wall, wall_max, mark_at_max] = clocks.map(Timestamp::from_unix_millis);
+        Anchor { mark, wall, wall_max, mark_at_max }
+    }))
+}
+
+pub(super) fn meta<const N: usize>(
+    table: &impl ReadableTable<&'static str, &'static [u8]>,
+    name: &str,
+) -> Result<Option<[u64; N]>> {
     let Some(row) = table.get(name).map_err(fault::storage)? else {
         return Ok(None);
     };

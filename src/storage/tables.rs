@@ -48,8 +48,8 @@ pub(super) mod meta {
     pub(in crate::storage) const FORMAT: &str = "format";
     /// How often the store was opened for writing.
     pub(in crate::storage) const INCARNATION: &str = "incarnation";
-    /// The store time that the file has seen.
-    pub(in crate::storage) const HIGH_WATER: &str = "high_water";
+    /// The clocks that the file has seen.
+    pub(in crate::storage) const CLOCKS: &str = "clocks";
 }
 
 pub(super) fn index_key(identity: &Identity) -> (u8, &str, &str, &str, &str) {

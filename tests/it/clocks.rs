@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use dupeproof::{Begin, ErrorKind, ManualClock, Operation, Remote, Retention, Status, Store, Timestamp, UnknownCause};
+use dupeproof::{
+    Begin, ErrorKind, ManualClock, Operation, Remote, Retention, Sharing, Status, Store, Timestamp, UnknownCause,
+};
 
 use crate::support::*;
 
@@ -207,9 +209,62 @@ fn board_that_boots_in_1970_remembers_what_it_did_when_it_learns_the_date() {
 
     let store = boot(&mut world, START + HOUR);
     for name in ["succeeded", "running"] {
-        assert!(expired(&store, &operation(name)).was_success());
+        assert!(replay(&store, &operation(name)).is_success());
     }
     unknown(&store, &operation("dead owner"));
+}
+
+/// Each open under a clock far ahead added thirty days: after four of them the tombstone was over, and its key ran.
+#[test]
+fn no_number_of_opens_under_wrong_clocks_lets_an_effect_run_again() {
+    let far_ahead = |_| IN_2099;
+    let learns_the_date = |turn: u32| START + turn * HOUR;
+    let to_and_fro = |turn: u32| [IN_1970, START + turn * HOUR, IN_2099 + turn * HOUR][turn as usize % 3];
+    type Walls = fn(u32) -> Duration;
+    let scenes: [(Duration, Walls); 5] = [
+        (START, far_ahead),
+        (IN_1970, learns_the_date),
+        (IN_1970, far_ahead),
+        (START, to_and_fro),
+        (IN_1970, to_and_fro),
+    ];
+    for (at, (created, wall)) in scenes.into_iter().enumerate() {
+        let mut world = World::new();
+        let store = boot(&mut world, created);
+        execute(&store, &operation("a")).succeed_raw("receipt").unwrap();
+        store.close().unwrap();
+        for turn in 0..60 {
+            let store = boot(&mut world, wall(turn));
+            // Something is written in every open, and moves the mark.
+            execute(&store, &operation(&format!("other {turn}"))).succeed_raw("ok").unwrap();
+            let answer = store.begin(&operation("a")).unwrap();
+            assert!(matches!(answer, Begin::Replay(_) | Begin::Expired(_)), "scene {at}, open {turn}: {answer:?}");
+            store.close().unwrap();
+        }
+    }
+}
+
+/// In shared mode only time ends the lease of a dead process, also after a clock far ahead was set right, and also if
+/// everybody who comes is only turned away.
+#[test]
+fn lease_of_a_dead_process_ends_though_its_clock_was_far_ahead() {
+    let mut world = World::new();
+    let shared = |world: &World| world.options().with_sharing(Sharing::Shared).open(world.path()).unwrap();
+    shared(&world).close().unwrap();
+    world.clock = ManualClock::at(IN_2099);
+    let dead = shared(&world);
+    std::mem::forget(execute(&dead, &brief("a")));
+    std::mem::forget(dead);
+    for (seconds, ends) in [(0, false), (30, false), (90, true)] {
+        world.clock = ManualClock::at(START + seconds * SECOND);
+        let store = shared(&world);
+        if ends {
+            unknown(&store, &brief("a"));
+        } else {
+            in_progress(&store, &brief("a"));
+        }
+        store.close().unwrap();
+    }
 }
 
 #[test]

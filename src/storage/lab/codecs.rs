@@ -70,13 +70,14 @@ proptest! {
     }
 
     #[test]
-    fn any_number_of_the_store_is_read_back_and_any_changed_byte_is_an_error(value in any::<u64>(), flip in 1_u8..) {
-        let mut row = encode_meta("format", value);
-        prop_assert_eq!(decode_meta("format", &row), Ok(value));
-        prop_assert!(decode_meta("incarnation", &row).is_err(), "under another name");
+    fn any_number_of_the_store_is_read_back_and_any_changed_byte_is_an_error(values in any::<[u64; 3]>(), flip in 1_u8..) {
+        let mut row = encode_meta("format", values);
+        prop_assert_eq!(decode_meta("format", &row), Ok(values));
+        prop_assert!(decode_meta::<3>("incarnation", &row).is_err(), "under another name");
+        prop_assert!(decode_meta::<2>("format", &row).is_err() && decode_meta::<4>("format", &row).is_err(), "as fewer or more");
         for at in 0..row.len() {
             row[at] ^= flip;
-            prop_assert!(decode_meta("format", &row).is_err());
+            prop_assert!(decode_meta::<3>("format", &row).is_err());
             row[at] ^= flip;
         }
     }

@@ -183,7 +183,7 @@ fn high_water_mark_never_goes_back_over_a_power_cut() {
     images::each(&start, &backend.trace(), &mut Dice::new(0), 0, |image| {
         let options = options(&clock_at(0), Recovery::Scan);
         let file = StoreFile::on(LabBackend::of(image.bytes), None, &options).expect("opens");
-        let mark = file.read(Snapshot::high_water).expect("reads").map_or(0, |mark| mark.as_unix_millis() / 1000);
+        let mark = file.read(Snapshot::anchor).expect("reads").map_or(0, |anchor| anchor.mark.as_unix_millis() / 1000);
         let at_least = allowed(&history, image.issued)[0].second;
         assert!(at_least == 0 || mark >= 1_700_000_000 + at_least - 1, "after {} operations: {mark}", image.issued);
     });
