@@ -65,12 +65,39 @@ impl Health {
 
     /// What a call is told whose command was taken and never answered.
     pub(super) fn unanswered(&self) -> Error {
-        match &*self.reason.lock() {
-            Some(End::Stopped { cause, .. }) => Error::new(
+        let broke_off = |cause: &str| {
+            Error::new(
                 ErrorKind::Indeterminate,
                 format!("the writer ended before it answered, so this call may or may not have taken effect: {cause}"),
-            ),
-            Some(End::Closed) | None => Error::new(ErrorKind::Closed, "the store was closed before this call"),
+            )
+        };
+        match &*self.reason.lock() {
+            Some(End::Closed) => Error::new(ErrorKind::Closed, "the store was closed before this call"),
+            Some(End::Stopped { cause, .. }) => broke_off(cause),
+            // It broke off with the command in hand, and its reason is on the way.
+            None => broke_off("it broke off"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A damaged page made the storage engine panic with a command in hand; for a moment the caller was told that the
+    /// store had been closed before the call.
+    #[test]
+    fn call_that_the_writer_broke_off_with_is_of_unknown_outcome_also_before_anybody_knows_why() {
+        let health = Health::default();
+        assert_eq!(health.unanswered().kind(), ErrorKind::Indeterminate);
+        health.stop(&Error::new(ErrorKind::Damaged, "a page"));
+        assert_eq!(health.unanswered().kind(), ErrorKind::Indeterminate);
+    }
+
+    #[test]
+    fn call_that_came_after_the_close_did_nothing() {
+        let health = Health::default();
+        health.close();
+        assert_eq!(health.unanswered().kind(), ErrorKind::Closed);
     }
 }

@@ -23,6 +23,20 @@ pub(crate) enum Aged {
 }
 
 impl Record {
+    /// A settled record without its response, whatever the time. Nothing for one that has none to lose.
+    pub(crate) fn entombed(self) -> Option<Self> {
+        let (ended, terms) = match self.state {
+            State::Succeeded { terms, .. } => (Ended::Succeeded, terms),
+            State::FailedTerminal { terms, .. } => (Ended::FailedTerminal, terms),
+            State::Reserved(_)
+            | State::Executing(_)
+            | State::FailedRetryable(_)
+            | State::Unknown(_)
+            | State::Tombstone { .. } => return None,
+        };
+        Some(self.head.with(State::Tombstone { ended, terms }))
+    }
+
     /// The record as it is at `now`. The result depends on the stored row and the time alone, so it does not matter
     /// who looks first, and a caller who is turned away need not write anything.
     pub(crate) fn at(self, now: Timestamp) -> Aged {

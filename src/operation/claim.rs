@@ -254,7 +254,8 @@ impl Reservation {
     /// counted.
     ///
     /// # Errors
-    /// [`LeaseLost`](ErrorKind::LeaseLost) if it ended before.
+    /// [`LeaseLost`](ErrorKind::LeaseLost) if another attempt was granted since. After a lapse alone there is nothing left
+    /// to hand back, and that is no error.
     ///
     /// # Example
     /// ```

@@ -253,7 +253,9 @@ impl<'txn> Batch<'txn> {
     /// used twice would let an old claim pass for a new one.
     fn remove(&mut self, id: RecordId, side: SideRow, identity: Option<&Identity>) -> Result<()> {
         if self.last_id()? == Some(id.0) {
-            return Ok(());
+            // What it answered with is over all the same, and must not lie on the disk.
+            let kept = self.read(id)?.and_then(Record::entombed);
+            return kept.map_or(Ok(()), |tombstone| self.put(Some((id, side)), tombstone));
         }
         self.changes += 1;
         self.records.remove(id.0).map_err(fault::storage)?;

@@ -358,3 +358,22 @@ fn sweep_that_says_there_is_no_more_left_nothing_behind_wherever_the_last_one_st
     assert_eq!(store.stats().unwrap().unknown, 3);
     drop(claims);
 }
+
+/// The row with the highest number is the counter and stays, but not what the record answered with.
+#[test]
+fn response_that_is_over_leaves_the_disk_also_from_the_row_that_stays() {
+    let world = World::new();
+    let store = world.open();
+    let retention = Retention::default().with_response(DAY).with_tombstone(Duration::ZERO);
+    execute(&store, &operation("a").with_retention(retention)).succeed_raw("a long forgotten secret").unwrap();
+    world.clock.advance(DAY);
+    while store.sweep(10).unwrap().more {}
+    let stats = store.stats().unwrap();
+    assert_eq!((stats.succeeded, stats.tombstones), (0, 1));
+    assert!(store.verify().unwrap().is_clean());
+    assert_eq!(store.sweep(10).unwrap(), SweepReport::default(), "and it is done with");
+    let copy = world.folder().join("copy");
+    store.backup(&copy).unwrap();
+    assert!(!std::fs::read(copy).unwrap().windows(9).any(|window| window == b"forgotten"));
+    assert!(matches!(store.begin(&operation("a")).unwrap(), Begin::Execute(_)), "and the key is new");
+}
