@@ -91,6 +91,22 @@ fn probe_that_finds_nothing_lets_one_more_run_through() {
     assert_eq!(shell.effects(), 1);
 }
 
+/// While the probe looks into the first attempt, somebody else decides, and a second attempt is lost as well.
+#[test]
+fn verdict_of_a_probe_says_nothing_about_an_attempt_that_came_after_its_look() {
+    let shell = Shell::new();
+    let script = "echo x >> ledger; exit 3";
+    let program = shell.dupeproof(["--version"]).get_program().to_str().unwrap().to_owned();
+    let meanwhile = format!(
+        "{program} resolve --key a --did-not-happen --by jane --reason looked >&2; \
+         {program} run --key a -- sh -c '{script}' >&2; exit 1"
+    );
+    assert_eq!(code(&shell.run("a", &[], script)), 3);
+    assert_eq!(code(&shell.run("a", &["--reconcile", &meanwhile], script)), 122);
+    assert_eq!(shell.effects(), 2);
+    assert_eq!(shell.show("a")["attempts"], 2);
+}
+
 #[test]
 fn probes_that_race_let_one_run_through() {
     let shell = Shell::new();
