@@ -74,7 +74,7 @@ impl Store {
     /// # Ok::<(), dupeproof::Error>(())
     /// ```
     pub fn verify(&self) -> Result<VerifyReport> {
-        self.engine().read(|snapshot| snapshot.audit(|_| ()))
+        self.engine().read(|snapshot| snapshot.audit())
     }
 
     /// Gives free space back to the file system. Commits wait meanwhile; in shared mode no other process may be in the

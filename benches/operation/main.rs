@@ -1,5 +1,5 @@
 //! What an operation costs, beside a hand-written SQLite table and the same commits on bare redb, all in one run:
-//! `cargo bench --bench operation --features json`. With `DUPEPROOF_BENCH=quick` it takes a minute and a half, not ten.
+//! `cargo bench --bench operation --features json`. With `DUPEPROOF_BENCH=quick` it takes a minute, not five.
 //!
 //! Absolute figures are the machine's; the ratios in the table at the end are ours. A filter, as in
 //! `cargo bench … -- replay`, leaves only what criterion times.

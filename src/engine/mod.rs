@@ -158,14 +158,13 @@ impl Engine {
     pub(crate) fn sweep(&self, rows_max: usize) -> Result<Swept> {
         self.check_place()?;
         let mut total = Swept::default();
+        let mut rows_left = rows_max;
         loop {
-            let rows_left = rows_max - usize::try_from(total.rows()).unwrap_or(rows_max).min(rows_max);
-            if total.more && rows_left == 0 {
-                return Ok(total);
-            }
-            let (rows_max, after) = (rows_left.min(SWEEP_ROWS_MAX), total.next);
-            total.add(self.ask(|reply| Command::Sweep { rows_max, after, reply })?);
-            if !total.more {
+            let rows = rows_left.min(SWEEP_ROWS_MAX);
+            let swept = self.ask(|reply| Command::Sweep { rows_max: rows, after: total.next, reply })?;
+            rows_left -= swept.rows().min(rows_left);
+            total.add(swept);
+            if !total.more || rows_left == 0 {
                 return Ok(total);
             }
         }

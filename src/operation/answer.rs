@@ -251,10 +251,10 @@ impl Replay {
     }
 
     /// Nothing for a record that is not settled.
-    pub(super) fn of(record: &Record) -> Option<Self> {
-        let (ending, terms) = match &record.state {
-            State::Succeeded { response, terms } => (Ending::Succeeded(response.clone()), terms),
-            State::FailedTerminal { failure, cause, terms } => (Ending::FailedTerminal(failure.clone(), *cause), terms),
+    pub(super) fn of(record: Record) -> Option<Self> {
+        let (ending, terms) = match record.state {
+            State::Succeeded { response, terms } => (Ending::Succeeded(response), terms),
+            State::FailedTerminal { failure, cause, terms } => (Ending::FailedTerminal(failure, cause), terms),
             State::Reserved(_)
             | State::Executing(_)
             | State::FailedRetryable(_)
@@ -263,7 +263,7 @@ impl Replay {
         };
         Some(Self {
             ending,
-            reference: record.head.reference.clone(),
+            reference: record.head.reference,
             attempt: record.head.attempt,
             settled_at: terms.settled_at,
         })

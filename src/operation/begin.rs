@@ -289,7 +289,7 @@ fn answer_without_writing(stored: Record, intent: Intent, moment: Moment) -> Opt
 fn turned_away(answer: Answer, moment: Moment) -> Result<Begin> {
     let now = moment.now;
     match answer {
-        Answer::Replay(record) => Replay::of(&record).map(Begin::Replay),
+        Answer::Replay(record) => Replay::of(*record).map(Begin::Replay),
         Answer::InProgress(record) => InProgress::of(&record, now).map(Begin::InProgress),
         Answer::RetryLater(record) => RetryLater::of(&record, now).map(Begin::RetryLater),
         Answer::Unknown(record) => UnknownOutcome::of(&record).map(Begin::Unknown),

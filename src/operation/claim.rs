@@ -658,7 +658,7 @@ impl Claim {
         }
         match RetryLater::of(&record, now) {
             Some(later) => Ok(AfterFailure::RetryLater(later)),
-            None => replay_of(&record).map(AfterFailure::Exhausted),
+            None => replay_of(*record).map(AfterFailure::Exhausted),
         }
     }
 
@@ -733,7 +733,7 @@ impl Claim {
 
     fn settle_for_good(&self, settlement: Settlement) -> Result<Replay> {
         let record = accepted(self.settle(settlement)?.only())?;
-        replay_of(&record)
+        replay_of(*record)
     }
 
     fn settle(&self, settlement: Settlement) -> Result<Driven> {
@@ -802,7 +802,7 @@ fn accepted(answer: Answer) -> Result<Box<Record>> {
     }
 }
 
-fn replay_of(record: &Record) -> Result<Replay> {
+fn replay_of(record: Record) -> Result<Replay> {
     Replay::of(record).ok_or_else(|| Error::new(ErrorKind::Refused, "the response's retention has ended already"))
 }
 

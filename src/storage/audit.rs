@@ -96,15 +96,14 @@ impl fmt::Display for Problem {
 }
 
 impl Snapshot {
-    /// Reads everything once, in the order of the tables. Progress is reported as rows read.
-    pub(crate) fn audit(&self, mut progress: impl FnMut(u64)) -> Result<VerifyReport> {
+    /// Reads everything once, in the order of the tables.
+    pub(crate) fn audit(&self) -> Result<VerifyReport> {
         let mut report = VerifyReport::default();
         let unsettled = self.txn.open_table(tables::UNSETTLED).map_err(fault::table)?;
         for entry in self.records().iter().map_err(fault::storage)? {
             let (id, row) = entry.map_err(fault::storage)?;
             let id = RecordId(id.value());
             report.records += 1;
-            progress(report.records);
             match decode(id, row.value()) {
                 Ok(record) => {
                     self.audit_index(&record, &mut report)?;

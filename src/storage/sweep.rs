@@ -42,8 +42,8 @@ impl Swept {
     }
 
     /// Rows that count against the bound.
-    pub(crate) fn rows(&self) -> u64 {
-        self.leases_ended + self.tombstoned + self.purged + self.unreadable
+    pub(crate) fn rows(&self) -> usize {
+        usize::try_from(self.leases_ended + self.tombstoned + self.purged + self.unreadable).unwrap_or(usize::MAX)
     }
 
     fn end_lease(&mut self, touched: Touched) {

@@ -281,7 +281,8 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
+    // `PROPTEST_CASES` raises it.
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(4000), ..ProptestConfig::default() })]
 
     #[test]
     fn no_history_makes_an_opaque_provider_act_twice(acts in vec(act(), 1..60)) {

@@ -49,7 +49,7 @@ fn records() -> Vec<Record> {
 
 fn audit(image: Vec<u8>) -> VerifyReport {
     let file = StoreFile::on(LabBackend::of(image), None, &options(&clock_at(0), Recovery::Scan)).expect("opens");
-    file.read(|snapshot| snapshot.audit(|_| ())).expect("reads")
+    file.read(|snapshot| snapshot.audit()).expect("reads")
 }
 
 fn audit_after(change: impl FnOnce(&WriteTransaction)) -> Vec<Problem> {
@@ -231,7 +231,7 @@ fn audit_of_a_missing_table_is_an_error_that_names_damage() {
     });
     let options = options(&clock_at(0), Recovery::Scan);
     let error = StoreFile::on(LabBackend::of(image), None, &options)
-        .and_then(|file| file.read(|snapshot| snapshot.audit(|_| ())))
+        .and_then(|file| file.read(|snapshot| snapshot.audit()))
         .expect_err("a table is missing");
     assert_eq!(error.kind(), crate::ErrorKind::Damaged);
 }

@@ -31,7 +31,7 @@ pub(super) fn check(bytes: Vec<u8>, allowed: &[Answered], recovery: Recovery) ->
         let expected: Vec<_> = allowed.iter().map(|state| (state.act, &state.promises)).collect();
         return Err(format!("found {:#?}, expected one of {expected:#?}", promised_by(&found)));
     };
-    let report = file.read(|snapshot| snapshot.audit(|_| ())).map_err(fault("audit"))?;
+    let report = file.read(Snapshot::audit).map_err(fault("audit"))?;
     if !report.is_clean() {
         return Err(format!("before recovery: {:?}", report.problems));
     }
