@@ -12,7 +12,7 @@ use crate::duration::{self, Keep};
 
 /// Runs a command once per key; every repeat gets the recorded result.
 #[derive(Debug, Parser)]
-#[command(name = "dupeproof", version, propagate_version = true, disable_help_subcommand = false)]
+#[command(name = "dupeproof", version, propagate_version = true)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) store: StoreArgs,

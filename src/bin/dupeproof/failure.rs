@@ -1,7 +1,6 @@
 //! What went wrong, and how it is said: a message for people or an object for programs, and an exit code.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -87,15 +86,6 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::Store(error)
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Store(error) => error.fmt(f),
-            Self::Other { message, .. } => f.write_str(message),
-        }
     }
 }
 

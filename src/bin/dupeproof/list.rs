@@ -1,13 +1,12 @@
 //! `dupeproof list`.
 
-use std::io::Write;
-
 use comfy_table::{Table, presets};
 use dupeproof::{Filter, OperationView, Page};
 
 use crate::Fallible;
 use crate::args::{ListArgs, StoreArgs};
-use crate::failure::{Failure, Voice, say};
+use crate::failure::{Voice, say};
+use crate::print::print_out;
 use crate::text::{escaped, instant};
 use crate::{place, view};
 
@@ -31,17 +30,18 @@ pub(crate) fn main(store: &StoreArgs, args: &ListArgs, voice: Voice) -> Fallible
     let store = place::open_existing(store)?;
     let mut found: Vec<OperationView> = Vec::new();
     let mut next = Some(Page::first(args.limit.min(PAGE) as usize));
+    let mut may_be_more = false;
     while let Some(page) = next.take() {
         let listing = store.list(&filter, &page)?;
         found.extend(listing.operations);
+        may_be_more = listing.next.is_some() || found.len() > args.limit as usize;
         next = listing.next.filter(|_| found.len() < args.limit as usize);
     }
-    let is_more = found.len() > args.limit as usize;
     found.truncate(args.limit as usize);
     store.close()?;
     print(&found, voice)?;
-    if is_more && voice == Voice::Human {
-        say("there are more: see --limit");
+    if may_be_more && voice == Voice::Human {
+        say("there may be more: see --limit");
     }
     Ok(())
 }
@@ -71,19 +71,4 @@ fn table(found: &[OperationView]) -> Table {
         ]);
     }
     table
-}
-
-/// Prints what was asked for. A reader who has seen enough (`| head`) is no failure.
-pub(crate) fn print_out(text: &str) -> Fallible<()> {
-    print_out_bytes(text.as_bytes())
-}
-
-pub(crate) fn print_out_bytes(bytes: &[u8]) -> Fallible<()> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(format!("print the result: {error}")))
-        }
-        _ => Ok(()),
-    }
 }

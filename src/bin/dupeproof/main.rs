@@ -6,6 +6,7 @@ mod failure;
 mod list;
 mod manual;
 mod place;
+mod print;
 mod resolve;
 mod run;
 mod show;

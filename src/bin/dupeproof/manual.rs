@@ -7,7 +7,7 @@ use clap_mangen::Man;
 use crate::Fallible;
 use crate::args::{Cli, CompletionsArgs, ManArgs};
 use crate::failure::Failure;
-use crate::list::print_out_bytes;
+use crate::print::print_out_bytes;
 
 const NAME: &str = "dupeproof";
 

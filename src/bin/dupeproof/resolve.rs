@@ -5,7 +5,7 @@ use dupeproof::{Decision, FailureReport, Response, Verdict};
 use crate::Fallible;
 use crate::args::{ResolveArgs, StoreArgs};
 use crate::failure::{Failure, Voice};
-use crate::list::print_out;
+use crate::print::print_out;
 use crate::run::recording::{Captured, Recording};
 use crate::{place, view};
 

@@ -7,7 +7,7 @@ use dupeproof::Response;
 use crate::Fallible;
 use crate::args::{ShowArgs, StoreArgs};
 use crate::failure::{Failure, Voice};
-use crate::list::print_out;
+use crate::print::{print_out, print_out_bytes};
 use crate::run::recording::Recording;
 use crate::{place, view};
 
@@ -28,8 +28,7 @@ pub(crate) fn main(store: &StoreArgs, args: &ShowArgs, voice: Voice) -> Fallible
         let recording = Recording::decode(bytes);
         print_out("\n")?;
         // As it was recorded: whoever asks for it wants the bytes.
-        let mut out = std::io::stdout().lock();
-        let _ = out.write_all(&recording.stdout.kept).and_then(|()| out.flush());
+        print_out_bytes(&recording.stdout.kept)?;
         let _ = std::io::stderr().lock().write_all(&recording.stderr.kept);
     }
     Ok(())

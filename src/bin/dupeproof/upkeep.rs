@@ -1,25 +1,25 @@
 //! `stats`, `sweep`, `verify`, `compact`, `backup`: what keeps a store in shape, while programs use it.
 
-use dupeproof::{Stats, Store};
+use dupeproof::{Stats, Status, Store};
 use serde_json::{Value, json};
 
 use crate::Fallible;
 use crate::args::{BackupArgs, StoreArgs, SweepArgs};
 use crate::failure::{Failure, Voice};
-use crate::list::print_out;
 use crate::place;
+use crate::print::print_out;
 use crate::text::{escaped, instant};
 
 pub(crate) fn stats(store: &StoreArgs, voice: Voice) -> Fallible<()> {
     let stats = with_store(store, |store| Ok(store.stats()?))?;
     let counts = [
-        ("reserved", stats.reserved),
-        ("executing", stats.executing),
-        ("failed_retryable", stats.failed_retryable),
-        ("unknown", stats.unknown),
-        ("succeeded", stats.succeeded),
-        ("failed_terminal", stats.failed_terminal),
-        ("tombstone", stats.tombstones),
+        (Status::Reserved.as_str(), stats.reserved),
+        (Status::Executing.as_str(), stats.executing),
+        (Status::FailedRetryable.as_str(), stats.failed_retryable),
+        (Status::Unknown.as_str(), stats.unknown),
+        (Status::Succeeded.as_str(), stats.succeeded),
+        (Status::FailedTerminal.as_str(), stats.failed_terminal),
+        (Status::Tombstone.as_str(), stats.tombstones),
     ];
     print(
         voice,

@@ -87,6 +87,11 @@ impl Shell {
     }
 }
 
+/// A script's wait for a file. It gives up after half a minute: the test may be gone, and its folder with it.
+pub(crate) fn until(file: &str) -> String {
+    format!("i=0; until [ -e '{file}' ] || [ $((i += 1)) -gt 1500 ]; do sleep 0.02; done")
+}
+
 fn run_arguments<'a>(key: &'a str, options: &[&'a str], script: &'a str) -> Vec<&'a str> {
     [&["run", "--key", key], options, &["--", "sh", "-c", script]].concat()
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use super::{Shell, code, stderr, stdout};
+use super::{Shell, code, stderr, stdout, until};
 
 fn json(output: &std::process::Output) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", stderr(output)))
@@ -12,7 +12,7 @@ fn json(output: &std::process::Output) -> serde_json::Value {
 #[test]
 fn fifty_shells_that_wait_all_exit_with_the_code_of_the_one_run() {
     let shell = Shell::new();
-    let script = "echo x >> ledger; until [ -e go-on ]; do sleep 0.02; done; echo receipt; exit 9";
+    let script = &format!("echo x >> ledger; {}; echo receipt; exit 9", until("go-on"));
     let options = ["--wait", "1m", "--on-error", "final", "--quiet"];
     let shells: Vec<_> = (0..50).map(|_| shell.spawn("a", &options, script)).collect();
     shell.await_file("ledger");
@@ -27,7 +27,7 @@ fn fifty_shells_that_wait_all_exit_with_the_code_of_the_one_run() {
 #[test]
 fn wait_ends_with_in_progress_and_a_signal_ends_the_wait() {
     let shell = Shell::new();
-    let script = "echo x >> ledger; until [ -e go-on ]; do sleep 0.02; done";
+    let script = &format!("echo x >> ledger; {}", until("go-on"));
     let runner = shell.spawn("a", &[], script);
     shell.await_file("ledger");
     assert_eq!(code(&shell.run("a", &["--wait", "50ms"], script)), 120);
@@ -45,7 +45,7 @@ fn wait_ends_with_in_progress_and_a_signal_ends_the_wait() {
 #[test]
 fn kill_of_the_one_run_tells_everybody_who_waits_that_nobody_knows() {
     let shell = Shell::new();
-    let script = "echo x >> ledger; until [ -e go-on ]; do sleep 0.02; done";
+    let script = &format!("echo x >> ledger; {}", until("go-on"));
     let options = ["--lease", "500ms", "--wait", "1m"];
     let mut runner = shell.spawn("a", &options, script);
     shell.await_file("ledger");

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::process::Stdio;
 
-use super::{Shell, code, stderr, stdout};
+use super::{Shell, code, stderr, stdout, until};
 
 const CHARGE: &str = "echo charged >> ledger; echo receipt; echo careful >&2";
 
@@ -112,7 +112,7 @@ fn command_finds_its_keys_in_its_environment() {
 fn two_shells_at_once_run_the_command_once() {
     let shell = Shell::new();
     // Whoever runs it waits until all the others had their answer.
-    let script = "echo x >> ledger; until [ -e others-done ]; do sleep 0.02; done; echo receipt";
+    let script = &format!("echo x >> ledger; {}; echo receipt", until("others-done"));
     let winner = shell.spawn("a", &[], script);
     shell.await_file("ledger");
     for _ in 0..5 {
@@ -164,7 +164,7 @@ fn reader_who_hangs_up_loses_no_outcome() {
 #[test]
 fn background_process_that_keeps_the_output_open_does_not_hold_up_the_outcome() {
     let shell = Shell::new();
-    let script = "(until [ -e end ]; do sleep 0.05; done) & echo done";
+    let script = &format!("({}) & echo done", until("end"));
     let first = shell.run("a", &["--quiet"], script);
     fs::write(shell.path("end"), "").unwrap();
     assert_eq!((code(&first), stdout(&first).as_str()), (0, "done\n"));

@@ -3,12 +3,12 @@
 use std::fs;
 use std::process::Command;
 
-use super::{Shell, code, stderr, stdout};
+use super::{Shell, code, stderr, stdout, until};
 
 #[test]
 fn kill_of_the_program_leaves_unknown_and_after_a_verdict_one_more_run() {
     let shell = Shell::new();
-    let script = "echo x >> ledger; until [ -e go-on ]; do sleep 0.02; done";
+    let script = &format!("echo x >> ledger; {}", until("go-on"));
     let options = ["--lease", "300ms"];
     let mut child = shell.spawn("a", &options, script);
     shell.await_file("ledger");
@@ -30,7 +30,7 @@ fn kill_of_the_program_leaves_unknown_and_after_a_verdict_one_more_run() {
 #[test]
 fn lease_is_renewed_while_the_command_runs() {
     let shell = Shell::new();
-    let script = "echo x >> ledger; until [ -e go-on ]; do sleep 0.02; done";
+    let script = &format!("echo x >> ledger; {}", until("go-on"));
     let options = ["--lease", "300ms"];
     let child = shell.spawn("a", &options, script);
     shell.await_file("ledger");
@@ -53,7 +53,7 @@ fn lease_is_renewed_while_the_command_runs() {
 fn signal_reaches_the_command_and_the_outcome_is_recorded() {
     for signal in ["TERM", "INT", "HUP"] {
         let shell = Shell::new();
-        let script = format!("trap 'echo got it; exit 0' {signal}; touch ready; while :; do sleep 0.02; done");
+        let script = format!("trap 'echo got it; exit 0' {signal}; touch ready; {}", until("no signal"));
         let child = shell.spawn("a", &["--quiet"], &script);
         shell.await_file("ready");
         let kill = Command::new("kill").args([format!("-{signal}"), child.id().to_string()]).status().unwrap();

@@ -25,6 +25,8 @@ fn list_shows_what_was_asked_for() {
     assert_eq!(listed(&["--operation", "mail"]), Vec::<String>::new());
     assert_eq!(listed(&["--limit", "2"]), ["c", "a"]);
     assert_eq!(listed(&["--older-than", "1d"]), Vec::<String>::new());
+    assert!(stderr(&shell.output(["list", "--limit", "2"])).contains("may be more"));
+    assert_eq!(stderr(&shell.output(["list"])), "");
     let table = stdout(&shell.output(["list"]));
     assert!(table.contains("STATUS") && table.contains("succeeded"), "{table}");
     assert_eq!(stdout(&shell.output(["list", "--operation", "mail"])), "");

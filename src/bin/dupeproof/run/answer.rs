@@ -7,7 +7,6 @@ use std::time::Duration;
 use dupeproof::{Conflict, Expired, InProgress, Replay, Response, RetryLater, UnknownOutcome};
 use serde_json::{Value, json};
 
-use crate::Fallible;
 use crate::args::{KeyArgs, StoreArgs};
 use crate::failure::{Voice, say, say_json};
 use crate::text::{escaped, instant, quoted};
@@ -45,7 +44,7 @@ impl Speaker<'_> {
     }
 
     /// Prints what was recorded, byte for byte, and returns the recorded code.
-    pub(crate) fn replay(&self, replay: &Replay) -> Fallible<u8> {
+    pub(crate) fn replay(&self, replay: &Replay) -> u8 {
         let recording = match replay.raw() {
             Response::Bytes(bytes) => Recording::decode(bytes),
             _ if replay.is_success() => Recording::default(),
@@ -70,7 +69,7 @@ impl Speaker<'_> {
                 self.tell(&text, "cut", json!({ "stream": name, "kept_bytes": kept, "whole_bytes": whole }));
             }
         }
-        Ok(recording.exit_code)
+        recording.exit_code
     }
 
     pub(crate) fn in_progress(&self, other: &InProgress) -> u8 {

@@ -68,7 +68,7 @@ fn run(store: &StoreArgs, args: &RunArgs, voice: Voice) -> Fallible<u8> {
             }
             code
         }
-        Begin::Replay(replay) => speaker.replay(&replay)?,
+        Begin::Replay(replay) => speaker.replay(&replay),
         Begin::InProgress(other) => speaker.in_progress(&other),
         Begin::RetryLater(later) => speaker.retry_later(&later),
         Begin::Unknown(unknown) => speaker.unknown(&unknown),
