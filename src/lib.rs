@@ -56,8 +56,8 @@
 //!
 //! # Features
 //!
-//! None is on by default, and features only add. `json`: typed responses (`succeed`, `response`, `run`) and RFC 8785
-//! fingerprints of JSON. `cli`: the program `dupeproof`; a user of the library never compiles it.
+//! None is on by default, and features only add. `json`: typed responses (`succeed`, `response`, `run`), RFC 8785
+//! fingerprints of JSON, and the store as lines of JSON (`export`, `import`). `cli`: the program `dupeproof`; a user of the library never compiles it.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod clock;
@@ -68,6 +68,9 @@ mod machine;
 mod maintenance;
 mod operation;
 mod options;
+#[cfg(feature = "json")]
+mod portable;
+mod progress;
 mod reconcile;
 mod storage;
 mod store;
@@ -87,6 +90,7 @@ pub use operation::{
     OperationView, Outcome, Replay, Reservation, Reserve, RetryLater, Settlement, UnknownOutcome,
 };
 pub use options::{Options, Recovery, Sharing};
+pub use progress::{Progress, Work};
 pub use reconcile::{Decision, Verdict};
 pub use storage::audit::{Problem, VerifyReport};
 pub use store::Store;

@@ -74,7 +74,8 @@ impl Store {
     /// # Ok::<(), dupeproof::Error>(())
     /// ```
     pub fn verify(&self) -> Result<VerifyReport> {
-        self.engine().read(|snapshot| snapshot.audit())
+        let reporter = self.engine().file().reporter();
+        self.engine().read(|snapshot| snapshot.audit(reporter))
     }
 
     /// Gives free space back to the file system. Commits wait meanwhile; in shared mode no other process may be in the
@@ -113,8 +114,9 @@ impl Store {
     /// ```
     pub fn backup(&self, path: impl AsRef<Path>) -> Result<u64> {
         let path = path.as_ref();
+        let reporter = self.engine().file().reporter();
         self.engine()
-            .read(|snapshot| snapshot.copy_to(path))
+            .read(|snapshot| snapshot.copy_to(path, reporter))
             .map_err(|error| error.context(format_args!("back up to {}", path.display())))
     }
 }

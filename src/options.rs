@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, Result};
 use crate::machine::limits::{RESPONSE_BYTES_DEFAULT, RESPONSE_BYTES_MAX};
+use crate::progress::{Progress, Reporter};
 
 /// Who else may have the store open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -79,6 +80,7 @@ pub struct Options {
     pub(crate) response_bytes_max: usize,
     pub(crate) sweep_every: Option<Duration>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) reporter: Reporter,
 }
 
 impl Default for Options {
@@ -109,6 +111,7 @@ impl Options {
             response_bytes_max: RESPONSE_BYTES_DEFAULT,
             sweep_every: Some(SWEEP_EVERY_DEFAULT),
             clock: Arc::new(SystemClock),
+            reporter: Reporter::default(),
         }
     }
 
@@ -278,6 +281,30 @@ impl Options {
     #[must_use]
     pub fn with_clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Tells `listener` how far a repair or check at open, a verify, a compaction, a backup, an export or an import has
+    /// come: on the thread that does the work, which waits for it, a few thousand times at most for a million records.
+    ///
+    /// # Example
+    /// ```
+    /// use dupeproof::{Options, Work};
+    /// use std::sync::{Arc, Mutex};
+    /// let seen = Arc::new(Mutex::new(Vec::new()));
+    /// let store = Options::new()
+    ///     .with_progress({
+    ///         let seen = seen.clone();
+    ///         move |progress| seen.lock().unwrap().push(progress.work)
+    ///     })
+    ///     .in_memory()?;
+    /// store.verify()?;
+    /// assert_eq!(*seen.lock().unwrap(), [Work::Verify, Work::Verify]);
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_progress(mut self, listener: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        self.reporter = Reporter::to(listener);
         self
     }
 

@@ -27,11 +27,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::machine::event::Event;
 use crate::machine::key::Identity;
 use crate::machine::record::{Holder, RecordId};
+#[cfg(feature = "json")]
+use crate::machine::time::Timestamp;
 use crate::options::{Options, Sharing};
 use crate::storage::batch::{Moment, Step, Target};
 use crate::storage::file::{Durable, StoreFile};
 use crate::storage::snapshot::Snapshot;
 use crate::storage::sweep::{Owners, Swept};
+#[cfg(feature = "json")]
+use crate::storage::{batch::Batch, file::WriteError};
 use command::{Command, Message, Reply};
 use compactor::Compactor;
 use health::Health;
@@ -239,6 +243,28 @@ impl Engine {
 
     pub(crate) fn release(&self, hold: &Hold) {
         self.keeper.release(hold);
+    }
+
+    /// Runs `work` in a commit of its own on this thread, beside the writer.
+    #[cfg(feature = "json")]
+    pub(crate) fn write<T>(&self, work: impl FnOnce(&mut Batch<'_>) -> Result<T>) -> Result<T> {
+        self.shared.health.check()?;
+        self.check_place()?;
+        self.shared.file.write(Durable::Yes, work).map_err(|error| match error {
+            WriteError::Aborted(error) => error,
+            WriteError::Indeterminate(error) => {
+                self.shared.health.stop(&error);
+                error
+            }
+        })
+    }
+
+    /// Store time goes on from here, if it is not further already.
+    #[cfg(feature = "json")]
+    pub(crate) fn observe(&self, time: Option<Timestamp>) {
+        if let Some(time) = time {
+            self.shared.time.observe(time);
+        }
     }
 
     /// Compacts the file. Commits wait meanwhile.

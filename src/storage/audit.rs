@@ -11,6 +11,7 @@ use super::tables::{self, index_key, shelf, unsettled_row};
 use crate::error::Result;
 use crate::machine::index::{Shelf, SideRow};
 use crate::machine::record::{Record, RecordId};
+use crate::progress::{Counter, Reporter, Work};
 
 /// Problems listed one by one; the rest is only counted.
 const PROBLEMS_LISTED_MAX: usize = 100;
@@ -97,13 +98,16 @@ impl fmt::Display for Problem {
 
 impl Snapshot {
     /// Reads everything once, in the order of the tables.
-    pub(crate) fn audit(&self) -> Result<VerifyReport> {
+    pub(crate) fn audit(&self, reporter: &Reporter) -> Result<VerifyReport> {
         let mut report = VerifyReport::default();
+        // Every record has an index row and a side row, and all three are visited.
+        let mut counter = reporter.count(Work::Verify, Some(self.count()?.saturating_mul(3)));
         let unsettled = self.txn.open_table(tables::UNSETTLED).map_err(fault::table)?;
         for entry in self.records().iter().map_err(fault::storage)? {
             let (id, row) = entry.map_err(fault::storage)?;
             let id = RecordId(id.value());
             report.records += 1;
+            counter.row();
             match decode(id, row.value()) {
                 Ok(record) => {
                     self.audit_index(&record, &mut report)?;
@@ -112,7 +116,8 @@ impl Snapshot {
                 Err(error) => report.note(Problem::Unreadable { record: id.0, reason: error.to_string() }),
             }
         }
-        self.audit_strays(&unsettled, &mut report)?;
+        self.audit_strays(&unsettled, &mut report, &mut counter)?;
+        counter.finish();
         Ok(report)
     }
 
@@ -153,9 +158,11 @@ impl Snapshot {
         &self,
         unsettled: &impl ReadableTable<u64, tables::UnsettledValue>,
         report: &mut VerifyReport,
+        counter: &mut Counter<'_>,
     ) -> Result<()> {
         for entry in self.index().iter().map_err(fault::storage)? {
             let (key, id) = entry.map_err(fault::storage)?;
+            counter.row();
             let id = RecordId(id.value());
             let is_own =
                 self.read(id).ok().flatten().is_some_and(|record| index_key(&record.head.identity) == key.value());
@@ -165,6 +172,7 @@ impl Snapshot {
         }
         for entry in unsettled.iter().map_err(fault::storage)? {
             let id = RecordId(entry.map_err(fault::storage)?.0.value());
+            counter.row();
             let is_own = self.side_row_of(id).is_some_and(|side| matches!(side, SideRow::Unsettled(_)));
             if !is_own {
                 report.note(Problem::StraySideRow { record: id.0 });
@@ -174,6 +182,7 @@ impl Snapshot {
             let table = self.txn.open_table(shelf(which)).map_err(fault::table)?;
             for entry in table.iter().map_err(fault::storage)? {
                 let (due, id) = entry.map_err(fault::storage)?.0.value();
+                counter.row();
                 let is_own = matches!(
                     self.side_row_of(RecordId(id)),
                     Some(SideRow::Retention(shelf, at)) if shelf == which && at.as_unix_millis() == due

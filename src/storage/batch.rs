@@ -157,7 +157,7 @@ impl<'txn> Batch<'txn> {
         Ok(Context { now: moment.now, wall: moment.wall, incarnation, fresh_id: RecordId(fresh_id) })
     }
 
-    fn last_id(&self) -> Result<Option<u64>> {
+    pub(super) fn last_id(&self) -> Result<Option<u64>> {
         Ok(self.records.last().map_err(fault::storage)?.map(|(id, _)| id.value()))
     }
 
@@ -304,6 +304,26 @@ impl<'txn> Batch<'txn> {
         let next = last.saturating_add(1);
         self.set_meta(meta::INCARNATION, [next])?;
         Ok(next)
+    }
+
+    /// Takes over a record of another store under its number, behind all that are there.
+    #[cfg(feature = "json")]
+    pub(super) fn take_over(&mut self, record: Record) -> Result<()> {
+        let id = record.head.id.0;
+        if id == 0 || self.last_id()?.is_some_and(|last| id <= last) {
+            return Err(Error::invalid_input(format!("record {id} is out of order")));
+        }
+        if self.index.get(index_key(&record.head.identity)).map_err(fault::storage)?.is_some() {
+            return Err(Error::invalid_input(format!("record {id} is the second of its operation")));
+        }
+        self.put(None, record)
+    }
+
+    /// Counts this store's opens from at least so many.
+    #[cfg(feature = "json")]
+    pub(super) fn reach_incarnation(&mut self, least: u64) -> Result<()> {
+        let [last] = super::snapshot::meta(&self.meta_table()?, meta::INCARNATION)?.unwrap_or([0]);
+        if last < least { self.set_meta(meta::INCARNATION, [least]) } else { Ok(()) }
     }
 
     /// The clocks the file has seen, if it has seen any.

@@ -44,7 +44,7 @@ type Config = Configuration<LittleEndian, Varint, Limit<ROW_BYTES_MAX>>;
 const CONFIG: Config = config::standard().with_limit::<ROW_BYTES_MAX>();
 
 #[derive(Serialize, Deserialize)]
-struct Body<Str, Digest, Decisions, Stored> {
+pub(super) struct Body<Str, Digest, Decisions, Stored> {
     kind: u8,
     tenant: Str,
     operation: Str,
@@ -71,9 +71,39 @@ type BodyFound<'a> = Body<&'a str, &'a [u8], Vec<Decision>, State>;
 /// If the record breaks its own invariants: only a defect of this crate can do that, and it must not reach the disk.
 pub(super) fn encode(record: &Record) -> Vec<u8> {
     assert_eq!(record.check(), Ok(()), "a record is checked before it is written");
+    let (_, _, digest) = record.head.fingerprint.to_stored();
+    let body: BodyRef<'_> = body_of(record, digest);
+    let response = record.state.response().and_then(Response::bytes).unwrap_or_default();
+    let mut row = Vec::with_capacity(BODY_AT + 256 + response.len());
+    row.extend_from_slice(&[ROW_FORMAT, CODEC_BINCODE]);
+    row.extend_from_slice(&[0; BODY_AT - SUM_AT]);
+    let len = bincode::serde::encode_into_std_write(&body, &mut row, CONFIG)
+        .expect("a record within its limits always fits a row");
+    let len = u32::try_from(len).expect("the row limit is below 4 GiB");
+    row[BODY_LEN_AT..BODY_AT].copy_from_slice(&len.to_le_bytes());
+    row.extend_from_slice(response);
+    let sum = sum(record.head.id, &row);
+    row[SUM_AT..BODY_LEN_AT].copy_from_slice(&sum.to_le_bytes());
+    row
+}
+
+/// The record of a row. Never guesses: what was not written by this format is an error.
+pub(super) fn decode(id: RecordId, row: &[u8]) -> Result<Record, DecodeError> {
+    let (body, response) = open_row(id, row)?;
+    let (body, used) = bincode::serde::borrow_decode_from_slice::<BodyFound<'_>, Config>(body, CONFIG)
+        .map_err(|_| Damaged("the row's body does not decode"))
+        .map(|(decoded, used)| (decoded, used == body.len()))?;
+    if !used {
+        return Err(Damaged("the row's body has trailing bytes"));
+    }
+    record_of(id, body, response)
+}
+
+/// What a record is written as, with the digest of its fingerprint in the shape that suits the format.
+pub(super) fn body_of<Digest>(record: &Record, digest: Digest) -> Body<&str, Digest, &[Decision], &State> {
     let head = &record.head;
-    let (algorithm, payload_len, digest) = head.fingerprint.to_stored();
-    let body: BodyRef<'_> = Body {
+    let (algorithm, payload_len, _) = head.fingerprint.to_stored();
+    Body {
         kind: head.identity.kind.code(),
         tenant: head.identity.key.tenant(),
         operation: head.identity.key.operation(),
@@ -88,43 +118,30 @@ pub(super) fn encode(record: &Record) -> Vec<u8> {
         reference: head.reference.as_ref().map(ExternalReference::as_str),
         decisions: &head.decisions,
         state: &record.state,
-    };
-    let response = record.state.response().and_then(Response::bytes).unwrap_or_default();
-    let mut row = Vec::with_capacity(BODY_AT + 256 + response.len());
-    row.extend_from_slice(&[ROW_FORMAT, CODEC_BINCODE]);
-    row.extend_from_slice(&[0; BODY_AT - SUM_AT]);
-    let len = bincode::serde::encode_into_std_write(&body, &mut row, CONFIG)
-        .expect("a record within its limits always fits a row");
-    let len = u32::try_from(len).expect("the row limit is below 4 GiB");
-    row[BODY_LEN_AT..BODY_AT].copy_from_slice(&len.to_le_bytes());
-    row.extend_from_slice(response);
-    let sum = sum(head.id, &row);
-    row[SUM_AT..BODY_LEN_AT].copy_from_slice(&sum.to_le_bytes());
-    row
+    }
 }
 
-/// The record of a row. Never guesses: what was not written by this format is an error.
-pub(super) fn decode(id: RecordId, row: &[u8]) -> Result<Record, DecodeError> {
-    let (body, response) = open_row(id, row)?;
-    let (body, used) = bincode::serde::borrow_decode_from_slice::<BodyFound<'_>, Config>(body, CONFIG)
-        .map_err(|_| Damaged("the row's body does not decode"))
-        .map(|(decoded, used)| (decoded, used == body.len()))?;
-    if !used {
-        return Err(Damaged("the row's body has trailing bytes"));
-    }
+/// The record that was written so; never one out of bounds.
+pub(super) fn record_of<Str: AsRef<str>, Digest: AsRef<[u8]>>(
+    id: RecordId,
+    body: Body<Str, Digest, Vec<Decision>, State>,
+    response: &[u8],
+) -> Result<Record, DecodeError> {
     let kind = Kind::from_code(body.kind).ok_or(Damaged("the row's kind is not known"))?;
-    let identity = Identity::from_parts(kind, body.tenant, body.operation, body.key, body.step)
+    let [tenant, operation, key, step] = [&body.tenant, &body.operation, &body.key, &body.step].map(AsRef::as_ref);
+    let identity = Identity::from_parts(kind, tenant, operation, key, step)
         .map_err(|_| Damaged("the row's identity is out of bounds"))?;
-    let fingerprint =
-        Fingerprint::from_stored(body.algorithm, body.payload_len, body.digest).map_err(|error| match error {
+    let fingerprint = Fingerprint::from_stored(body.algorithm, body.payload_len, body.digest.as_ref()).map_err(
+        |error| match error {
             StoredError::UnknownAlgorithm { id } => DecodeError::UnknownAlgorithm { found: id },
             StoredError::DigestLength { .. } | StoredError::UnseenPayload { .. } => {
                 Damaged("the row's fingerprint does not fit its algorithm")
             }
-        })?;
+        },
+    )?;
     let reference = body
         .reference
-        .map(ExternalReference::new)
+        .map(|reference| ExternalReference::new(reference.as_ref()))
         .transpose()
         .map_err(|_| Damaged("the row's external reference is out of bounds"))?;
     let head = Head {

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 use redb::backends::FileBackend;
@@ -19,6 +20,7 @@ use super::schema;
 use super::snapshot::Snapshot;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::{Missing, OpenCheck, Options, Recovery, Sharing};
+use crate::progress::{Reporter, Work};
 
 /// Why a write transaction gave no result.
 #[derive(Debug)]
@@ -47,6 +49,7 @@ pub(crate) struct StoreFile {
     place: Option<Place>,
     recovery: Recovery,
     sharing: Sharing,
+    reporter: Reporter,
 }
 
 /// Where the file is, and which one it is.
@@ -79,7 +82,15 @@ impl StoreFile {
     pub(super) fn on(backend: impl StorageBackend, place: Option<Place>, options: &Options) -> Result<Self> {
         let database = guard(|| {
             let mut builder = Builder::new();
+            let repaired = Arc::new(AtomicBool::new(false));
             builder
+                .set_repair_callback({
+                    let (repaired, reporter) = (repaired.clone(), options.reporter.clone());
+                    move |repair| {
+                        repaired.store(true, Ordering::Relaxed);
+                        reporter.report(Work::Repair, thousandths(repair.progress()), Some(THOUSAND));
+                    }
+                })
                 .set_cache_size(options.cache_bytes)
                 .set_check_integrity_on_open(options.open_check == OpenCheck::Always)
                 .set_concurrency_mode(match options.sharing {
@@ -92,6 +103,9 @@ impl StoreFile {
             };
             // Never initialises: the image is complete before it has the store's name, and an empty file was refused.
             let database = builder.create_with_backend(backend.clone()).map_err(fault::database)?;
+            if repaired.load(Ordering::Relaxed) {
+                options.reporter.report(Work::Repair, THOUSAND, Some(THOUSAND));
+            }
             schema::check_format(&database)?;
             backend.accept().map_err(fault::io)?;
             Ok(database)
@@ -102,6 +116,7 @@ impl StoreFile {
             place,
             recovery: options.recovery,
             sharing: options.sharing,
+            reporter: options.reporter.clone(),
         })
     }
 
@@ -193,7 +208,10 @@ impl StoreFile {
         let mut gate = self.gate.write();
         let database = gate.as_mut().ok_or_else(closed)?;
         self.outdate();
-        guard(|| database.compact().map_err(fault::compaction))
+        self.reporter.report(Work::Compact, 0, None);
+        let compacted = guard(|| database.compact().map_err(fault::compaction))?;
+        self.reporter.report(Work::Compact, 1, None);
+        Ok(compacted)
     }
 
     /// Closes the file and reports what dropping it would swallow.
@@ -225,6 +243,10 @@ impl StoreFile {
         self.place.as_ref().is_none_or(|place| place.created)
     }
 
+    pub(crate) fn reporter(&self) -> &Reporter {
+        &self.reporter
+    }
+
     pub(crate) fn sharing(&self) -> Sharing {
         self.sharing
     }
@@ -247,6 +269,14 @@ impl std::fmt::Debug for StoreFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("StoreFile").field("place", &self.place).field("sharing", &self.sharing).finish_non_exhaustive()
     }
+}
+
+/// A repair says how far it has come as a fraction.
+const THOUSAND: u64 = 1000;
+
+fn thousandths(fraction: f64) -> u64 {
+    // A cast keeps within bounds, and takes what is no number for 0.
+    (fraction * THOUSAND as f64) as u64
 }
 
 fn closed() -> Error {

@@ -11,6 +11,8 @@ pub(crate) mod file;
 mod lab;
 mod memory;
 mod place;
+#[cfg(feature = "json")]
+mod portable;
 mod probation;
 mod schema;
 pub(crate) mod snapshot;

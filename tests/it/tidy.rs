@@ -13,14 +13,16 @@ const EDGES: &[(&str, &[&str])] = &[
     ("error", &[]),
     ("clock", &[]),
     ("machine", &["error"]),
-    ("options", &["clock", "error", "machine"]),
-    ("storage", &["error", "machine", "options"]),
+    ("progress", &[]),
+    ("options", &["clock", "error", "machine", "progress"]),
+    ("storage", &["error", "machine", "options", "progress"]),
     ("engine", &["clock", "error", "machine", "options", "storage"]),
     ("store", &["clock", "engine", "error", "options", "storage"]),
     ("operation", &["engine", "error", "machine", "options", "storage", "store"]),
     ("inspect", &["error", "machine", "operation", "storage", "store"]),
     ("reconcile", &["error", "machine", "operation", "storage", "store"]),
     ("maintenance", &["error", "storage", "store"]),
+    ("portable", &["error", "storage", "store"]),
 ];
 
 struct Source {

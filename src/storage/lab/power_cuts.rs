@@ -7,6 +7,7 @@ use super::{Dice, StoreFile, clock_at, rows, rows_of, seeds};
 use crate::error::Result;
 use crate::machine::record::Status;
 use crate::options::Recovery;
+use crate::progress::Reporter;
 use crate::storage::schema;
 use crate::storage::snapshot::Snapshot;
 use crate::{Begin, Store};
@@ -31,7 +32,7 @@ pub(super) fn check(bytes: Vec<u8>, allowed: &[Answered], recovery: Recovery) ->
         let expected: Vec<_> = allowed.iter().map(|state| (state.act, &state.promises)).collect();
         return Err(format!("found {:#?}, expected one of {expected:#?}", promised_by(&found)));
     };
-    let report = file.read(Snapshot::audit).map_err(fault("audit"))?;
+    let report = file.read(|snapshot| snapshot.audit(&Reporter::default())).map_err(fault("audit"))?;
     if !report.is_clean() {
         return Err(format!("before recovery: {:?}", report.problems));
     }
