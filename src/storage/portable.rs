@@ -192,8 +192,7 @@ impl Batch<'_> {
         }
         let mut counter = reporter.count(Work::Import, Some(header.records));
         let mut records = 0;
-        let footer = loop {
-            let expected = Footer::of(records, &source.sum);
+        loop {
             match source.next()? {
                 Line::Record(row) => {
                     let record = record_from(row).map_err(|reason| source.wrong(reason))?;
@@ -201,11 +200,11 @@ impl Batch<'_> {
                     records += 1;
                     counter.row();
                 }
-                Line::End(found) if found == expected && records == header.records => break found,
+                Line::End(found) if found == Footer::of(records, &source.sum) && records == header.records => break,
                 Line::End(_) => return Err(source.wrong("the export was cut or changed after it was written")),
                 Line::Export(_) => return Err(source.wrong("a second export begins")),
             }
-        };
+        }
         source.expect_end()?;
         self.reach_incarnation(header.incarnation)?;
         let anchor =
@@ -216,12 +215,13 @@ impl Batch<'_> {
             self.set_anchor(anchor)?;
         }
         counter.finish();
-        Ok((footer.records, anchor.map(|anchor| anchor.mark)))
+        Ok((records, anchor.map(|anchor| anchor.mark)))
     }
 }
 
 struct Source<R> {
     from: R,
+    /// Of all lines before the one at hand.
     sum: Xxh3,
     line: Vec<u8>,
     number: u64,

@@ -11,6 +11,8 @@ mod concurrency;
 mod kill;
 mod model;
 mod operation;
+#[cfg(feature = "json")]
+mod portable;
 mod retention;
 mod shared;
 mod support;

@@ -39,6 +39,7 @@ pub(crate) enum Command {
     List(ListArgs),
     Show(ShowArgs),
     Resolve(ResolveArgs),
+    Reconcile(ReconcileArgs),
     /// Count the records by status
     #[command(after_help = STATS_NOTES)]
     Stats,
@@ -50,6 +51,10 @@ pub(crate) enum Command {
     #[command(after_help = COMPACT_NOTES)]
     Compact,
     Backup(BackupArgs),
+    /// Write every record as a line of JSON to standard output
+    #[command(after_help = EXPORT_NOTES)]
+    Export,
+    Import(ImportArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
 }
@@ -236,6 +241,35 @@ pub(crate) struct ResolveArgs {
     pub(crate) reason: String,
 }
 
+const RECONCILE_NOTES: &str = "\
+The command is run by `sh -c` once for each unknown outcome, oldest first. It finds IDEMPOTENCY_KEY, DUPEPROOF_KEY, \
+DUPEPROOF_TENANT, DUPEPROOF_OPERATION, DUPEPROOF_ATTEMPT and, if the remote side's name is known, DUPEPROOF_REFERENCE in \
+its environment. Its exit is the verdict: 0, it happened (what it prints is what repeats get); 1, it did not happen, \
+and the next run goes through; anything else, it cannot tell.
+
+Exit codes: 0 none is unknown any more, 1 failed, 2 wrong usage, 3 not found, 4 some are still unknown
+
+Example:
+  dupeproof reconcile --operation charge --command './ask-provider.sh \"$IDEMPOTENCY_KEY\"'";
+
+/// Ask a command about every outcome that is unknown
+#[derive(Debug, Args)]
+#[command(after_help = RECONCILE_NOTES)]
+pub(crate) struct ReconcileArgs {
+    /// What kind of operation: each has its own probe
+    #[arg(long)]
+    pub(crate) operation: String,
+    /// The probe
+    #[arg(long, value_name = "SHELL-COMMAND")]
+    pub(crate) command: String,
+    /// Only those of this tenant
+    #[arg(long)]
+    pub(crate) tenant: Option<String>,
+    /// Ask about at most so many
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) limit: u32,
+}
+
 const STATS_NOTES: &str = "\
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found
 
@@ -279,6 +313,33 @@ everything else of that moment.
 
 Example:
   dupeproof backup effects-2026-12-01.redb";
+
+const EXPORT_NOTES: &str = "\
+The lines hold everything, recorded outputs included, as of one moment. They are for `dupeproof import`, for jq, and \
+to compare; who changes or cuts them cannot import them any more, because a store that lacks a key would let it run \
+again.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found
+
+Example:
+  dupeproof export > effects.jsonl";
+
+const IMPORT_NOTES: &str = "\
+The store is created if there is none; one with records is refused (4). All or nothing is taken over. What the original \
+store answers after the export, this one does not know: never let both work.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage or a line that is wrong, 4 the store is not empty
+
+Example:
+  dupeproof import effects.jsonl --store copy.redb";
+
+/// Take over what `export` wrote, into an empty store
+#[derive(Debug, Args)]
+#[command(after_help = IMPORT_NOTES)]
+pub(crate) struct ImportArgs {
+    /// What `export` wrote [default: standard input]
+    pub(crate) file: Option<PathBuf>,
+}
 
 /// Print a completion script for a shell
 #[derive(Debug, Args)]

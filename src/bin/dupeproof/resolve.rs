@@ -1,10 +1,10 @@
 //! `dupeproof resolve`: a person decides an outcome that is unknown.
 
-use dupeproof::{Decision, FailureReport, Response, Verdict};
+use dupeproof::{Decision, ErrorKind, FailureReport, Response, Verdict};
 
 use crate::Fallible;
 use crate::args::{ResolveArgs, StoreArgs};
-use crate::failure::{Failure, Voice};
+use crate::failure::{Failure, Voice, look_up, next_command};
 use crate::print::print_out;
 use crate::run::recording::{Captured, Recording};
 use crate::{place, view};
@@ -12,14 +12,21 @@ use crate::{place, view};
 pub(crate) fn main(store: &StoreArgs, args: &ResolveArgs, voice: Voice) -> Fallible<()> {
     let key = args.key.key()?;
     let verdict = verdict(args)?;
-    let store = place::open_existing(store)?;
+    let opened = place::open_existing(store)?;
     let decision = Decision::new(&args.by, &args.reason);
     let decision = match args.attempt {
         Some(attempt) => decision.about_attempt(attempt),
         None => decision,
     };
-    let resolved = store.resolve(&key, verdict, &decision)?;
-    store.close()?;
+    let resolved = opened.resolve(&key, verdict, &decision).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => {
+            let words = ["list", "--tenant", key.tenant(), "--operation", key.operation()];
+            Failure::from(error).next(next_command(store, &words))
+        }
+        ErrorKind::Refused => Failure::from(error).next(look_up(store, &args.key)),
+        _ => error.into(),
+    })?;
+    opened.close()?;
     match voice {
         Voice::Json => print_out(&format!("{}\n", view::json(&resolved, false))),
         Voice::Human => print_out(&format!("recorded; the operation is now {}\n", resolved.status)),

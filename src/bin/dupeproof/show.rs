@@ -6,17 +6,20 @@ use dupeproof::Response;
 
 use crate::Fallible;
 use crate::args::{ShowArgs, StoreArgs};
-use crate::failure::{Failure, Voice};
+use crate::failure::{Failure, Voice, next_command};
 use crate::print::{print_out, print_out_bytes};
 use crate::run::recording::Recording;
-use crate::{place, view};
+use crate::{code, place, view};
 
-pub(crate) fn main(store: &StoreArgs, args: &ShowArgs, voice: Voice) -> Fallible<()> {
+pub(crate) fn main(store_args: &StoreArgs, args: &ShowArgs, voice: Voice) -> Fallible<()> {
     let key = args.key.key()?;
-    let store = place::open_existing(store)?;
+    let store = place::open_existing(store_args)?;
     let found = store.get(&key)?;
     store.close()?;
-    let operation = found.ok_or_else(|| Failure::not_found("there is no record of this key"))?;
+    let operation = found.ok_or_else(|| {
+        let list = next_command(store_args, &["list", "--tenant", key.tenant(), "--operation", key.operation()]);
+        Failure::with_code(code::NOT_FOUND, "there is no record of this key").next(list)
+    })?;
     if voice == Voice::Json {
         return print_out(&format!("{}\n", view::json(&operation, args.show_response)));
     }

@@ -8,7 +8,7 @@ use crate::args::{BackupArgs, StoreArgs, SweepArgs};
 use crate::failure::{Failure, Voice};
 use crate::place;
 use crate::print::print_out;
-use crate::text::{escaped, instant};
+use crate::text::{escaped, instant, quoted};
 
 pub(crate) fn stats(store: &StoreArgs, voice: Voice) -> Fallible<()> {
     let stats = with_store(store, |store| Ok(store.stats()?))?;
@@ -62,8 +62,8 @@ pub(crate) fn sweep(store: &StoreArgs, args: &SweepArgs, voice: Voice) -> Fallib
 }
 
 /// An unclean store is a failure, so that a script can tell.
-pub(crate) fn verify(store: &StoreArgs, voice: Voice) -> Fallible<()> {
-    let report = with_store(store, |store| Ok(store.verify()?))?;
+pub(crate) fn verify(store_args: &StoreArgs, voice: Voice) -> Fallible<()> {
+    let report = with_store(store_args, |store| Ok(store.verify()?))?;
     let problems: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
     let as_json = || json!({ "records": report.records, "problem_count": report.problem_count, "problems": problems });
     print(voice, as_json, || {
@@ -74,7 +74,11 @@ pub(crate) fn verify(store: &StoreArgs, voice: Voice) -> Fallible<()> {
     if report.is_clean() {
         return Ok(());
     }
-    Err(Failure::new("the store is damaged: stop its programs, keep a copy of the file, and restore a backup"))
+    let path = place::path(store_args)?;
+    let failure =
+        Failure::new("the store is damaged: stop its programs, keep a copy of the file, and restore a backup");
+    let path = path.display().to_string();
+    Err(failure.next(format!("cp {} {}", quoted(&path), quoted(&format!("{path}.damaged")))))
 }
 
 pub(crate) fn compact(store: &StoreArgs, voice: Voice) -> Fallible<()> {
