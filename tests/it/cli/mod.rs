@@ -3,6 +3,7 @@
 mod operator;
 mod run;
 mod settle;
+mod terminal;
 mod trouble;
 mod upkeep;
 
