@@ -337,7 +337,7 @@ Example:
 #[derive(Debug, Args)]
 #[command(after_help = IMPORT_NOTES)]
 pub(crate) struct ImportArgs {
-    /// What `export` wrote [default: standard input]
+    /// What `export` wrote; `-`, or nothing, is standard input
     pub(crate) file: Option<PathBuf>,
 }
 

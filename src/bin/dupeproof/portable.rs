@@ -4,13 +4,15 @@ use std::error::Error as _;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter};
 
+use dupeproof::ErrorKind;
 use serde_json::json;
 
-use crate::Fallible;
 use crate::args::{ImportArgs, StoreArgs};
 use crate::failure::{Failure, Voice};
 use crate::place;
 use crate::print::print_out;
+use crate::text::quoted;
+use crate::{Fallible, code};
 
 /// A reader who has seen enough is no failure.
 pub(crate) fn export(store: &StoreArgs) -> Fallible<()> {
@@ -29,13 +31,20 @@ fn is_broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
 
 pub(crate) fn import(store: &StoreArgs, args: &ImportArgs, voice: Voice) -> Fallible<()> {
     let from: Box<dyn BufRead> = match &args.file {
-        Some(path) => Box::new(BufReader::new(
+        Some(path) if path.as_os_str() != "-" => Box::new(BufReader::new(
             File::open(path).map_err(|error| Failure::new(format!("read {}: {error}", path.display())))?,
         )),
-        None => Box::new(io::stdin().lock()),
+        _ => Box::new(io::stdin().lock()),
     };
     let opened = place::open_or_create(store)?;
-    let records = opened.import(from)?;
+    let records = opened.import(from).map_err(|error| match error.kind() {
+        ErrorKind::Refused => {
+            let file = args.file.as_ref().map_or_else(|| "-".to_owned(), |file| quoted(&file.display().to_string()));
+            Failure::with_code(code::REFUSED, error.to_string())
+                .next(format!("dupeproof import {file} --store NEW_FILE"))
+        }
+        _ => error.into(),
+    })?;
     opened.close()?;
     match voice {
         Voice::Json => print_out(&format!("{}\n", json!({ "records": records }))),

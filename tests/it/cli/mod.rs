@@ -1,5 +1,7 @@
 //! The program, as shells use it: real processes, and a ledger file that commands append to as the judge.
 
+mod codes;
+mod operate;
 mod operator;
 mod run;
 mod settle;
