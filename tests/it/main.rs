@@ -13,6 +13,7 @@ mod model;
 mod operation;
 #[cfg(feature = "json")]
 mod portable;
+mod progress;
 mod retention;
 mod shared;
 mod support;
