@@ -5,7 +5,9 @@
 //! Both are whole processes: start, open, look up, print, close. The ratio of the medians is what counts; the two take
 //! turns, so that a noisy machine disturbs both.
 
-mod files;
+mod database;
+#[path = "../common/fill.rs"]
+mod fill;
 
 use std::env;
 use std::path::Path;
@@ -36,9 +38,9 @@ fn main() -> Fallible<()> {
     for records in records {
         let store = dir.path().join(format!("{records}.redb"));
         let database = dir.path().join(format!("{records}.db"));
-        files::store(&store, *records)?;
+        fill::fill(&store, *records)?;
         run(&mut replay(&store))?;
-        files::database(&database, *records, std::fs::metadata(&store)?.len())?;
+        database::make(&database, *records, std::fs::metadata(&store)?.len())?;
         let Some(line) = compare(*records, &store, &database, runs)? else { return Ok(()) };
         println!("{line}");
     }
