@@ -3,6 +3,7 @@
 mod codes;
 mod operate;
 mod operator;
+mod recipes;
 mod run;
 mod settle;
 mod terminal;
