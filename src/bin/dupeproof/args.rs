@@ -91,7 +91,8 @@ impl KeyArgs {
 }
 
 const RUN_NOTES: &str = "\
-Exit codes: the command's own, on the first run and on every repeat; and these:
+Exit codes: the command's own, on the first run and on every repeat (a command that itself exits with one of the codes \
+below is told from them by the note on standard error, or with --json by its \"answer\"); and these:
   120  somebody else is running it
   121  the key was used for another command, file or input
   122  nobody knows whether it happened: see `dupeproof resolve`
@@ -105,6 +106,9 @@ The command finds IDEMPOTENCY_KEY (hand it to the remote side; it is the same on
 its environment. Its exit says how it ended: 0, it happened; 75 (EX_TEMPFAIL), it did not and may be tried again; any \
 other code, see --on-error. Death by a signal leaves the outcome unknown. A --reconcile \
 command finds the same two, and DUPEPROOF_REFERENCE if the remote side's name is known.
+
+Without --stdin the command reads this program's own standard input, which then does not count: a repeat with other \
+input gets the recorded output.
 
 Output is recorded up to the store's limit of 1 MiB. What background processes write after the command itself has ended \
 is waited for only briefly.

@@ -1,6 +1,9 @@
 //! The program, as shells use it: real processes, and a ledger file that commands append to as the judge.
 
+mod beside;
 mod codes;
+mod commands;
+mod load;
 mod operate;
 mod operator;
 mod recipes;
