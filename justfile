@@ -27,6 +27,11 @@ doc:
 bench *ARGS:
     cargo bench --bench operation --features json {{ ARGS }}
 
+# What opening costs after a crash, and what a repeat costs a shell
+bench-more:
+    cargo bench --bench opening
+    cargo bench --bench command_line --features cli
+
 # Licences, duplicate and banned crates, sources, advisories (needs the advisory database)
 deny:
     cargo deny check

@@ -156,3 +156,20 @@ fn store_file_of_this_format_opens_clean_answers_as_ever_and_goes_on() {
     assert!(store.verify().expect("reads").is_clean());
     store.close().expect("closes");
 }
+
+/// The lines of an export are a format of their own.
+#[cfg(feature = "json")]
+#[test]
+fn export_of_this_format_is_read_and_written_as_ever() {
+    let export = |store: &Store| {
+        let mut lines = Vec::new();
+        store.export(&mut lines).expect("into memory");
+        lines
+    };
+    let store = open(golden("store.bin", make_store));
+    let lines = golden("export.jsonl", || export(&store));
+    assert_eq!(String::from_utf8_lossy(&export(&store)), String::from_utf8_lossy(&lines));
+    let copy = Store::in_memory().expect("starts");
+    assert_eq!(copy.import(lines.as_slice()).expect("a good export"), 9);
+    assert_eq!(export(&copy), lines);
+}
