@@ -63,6 +63,7 @@
 mod clock;
 mod engine;
 mod error;
+mod inbox;
 mod inspect;
 mod machine;
 mod maintenance;
@@ -74,9 +75,11 @@ mod progress;
 mod reconcile;
 mod storage;
 mod store;
+mod transaction;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::{Error, ErrorKind, Result};
+pub use inbox::{Inbox, Processed};
 pub use inspect::{Filter, Listing, Page, Stats};
 pub use machine::fingerprint::{Fingerprint, FingerprintAlgorithm};
 pub use machine::key::OperationKey;
@@ -94,6 +97,10 @@ pub use progress::{Progress, Work};
 pub use reconcile::{Decision, Verdict};
 pub use storage::audit::{Problem, VerifyReport};
 pub use store::Store;
+pub use transaction::Transaction;
+
+/// The storage engine, for the tables that an application keeps in the same file: see [`Store::transaction`].
+pub use redb;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

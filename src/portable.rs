@@ -60,7 +60,7 @@ impl Store {
     /// ```
     pub fn import(&self, from: impl BufRead) -> Result<u64> {
         let reporter = self.engine().file().reporter();
-        let (records, time) = self.engine().write(|batch| batch.import(from, reporter))?;
+        let (records, time) = self.engine().transact(|batch, _| batch.import(from, reporter))?;
         self.engine().observe(time);
         Ok(records)
     }

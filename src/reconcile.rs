@@ -117,9 +117,13 @@ impl Store {
     /// # Ok::<(), dupeproof::Error>(())
     /// ```
     pub fn resolve(&self, key: &OperationKey, verdict: Verdict, decision: &Decision) -> Result<OperationView> {
+        self.rule(Identity::operation(key.clone()), verdict, decision)
+    }
+
+    pub(crate) fn rule(&self, identity: Identity, verdict: Verdict, decision: &Decision) -> Result<OperationView> {
         let recorded = decision.recorded()?;
         let verdict = self.admitted(verdict)?;
-        let target = Target::Key(Identity::operation(key.clone()));
+        let target = Target::Key(identity);
         let driven =
             self.engine().drive(vec![Step { target, event: Event::Resolve(verdict, recorded, decision.attempt) }])?;
         match driven.only() {

@@ -5,7 +5,7 @@ use crossbeam_channel::Sender;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::event::{Answer, Event, Rejection};
 use crate::machine::record::RecordId;
-use crate::storage::batch::{Moment, Step};
+use crate::storage::batch::{DriveError, Moment, Step};
 use crate::storage::file::Durable;
 use crate::storage::sweep::{Owners, Swept};
 
@@ -82,6 +82,14 @@ impl Command {
             Self::Sweep { reply, .. } | Self::EndClaims { reply, .. } => Outcome::Sweep(Err(error), reply).deliver(),
         }
     }
+}
+
+/// What a command that was driven without the writer is told.
+pub(crate) fn heard<T>(driven: std::result::Result<T, DriveError>) -> Result<T> {
+    driven.map_err(|error| match error {
+        DriveError::Rejected(rejection) => rejected(rejection),
+        DriveError::Unreadable(error) | DriveError::Transaction(error) => error,
+    })
 }
 
 pub(super) fn rejected(rejection: Rejection) -> Error {

@@ -6,6 +6,7 @@
 mod command;
 mod compactor;
 mod health;
+mod inside;
 mod keeper;
 mod time;
 mod waiters;
@@ -19,8 +20,8 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use parking_lot::Mutex;
 
-pub(crate) use command::Driven;
-pub(crate) use keeper::Hold;
+pub(crate) use command::{Driven, heard};
+pub(crate) use keeper::{Ended, Hold};
 pub(crate) use waiters::Waiting;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -30,15 +31,14 @@ use crate::machine::record::{Holder, RecordId};
 #[cfg(feature = "json")]
 use crate::machine::time::Timestamp;
 use crate::options::{Options, Sharing};
-use crate::storage::batch::{Moment, Step, Target};
-use crate::storage::file::{Durable, StoreFile};
+use crate::storage::batch::{Batch, Moment, Step, Target};
+use crate::storage::file::{Durable, StoreFile, WriteError};
 use crate::storage::snapshot::Snapshot;
 use crate::storage::sweep::{Owners, Swept};
-#[cfg(feature = "json")]
-use crate::storage::{batch::Batch, file::WriteError};
 use command::{Command, Message, Reply};
 use compactor::Compactor;
 use health::Health;
+use inside::Inside;
 use keeper::Keeper;
 use time::Timekeeper;
 use waiters::Waiters;
@@ -205,7 +205,7 @@ impl Engine {
     }
 
     pub(crate) fn read<T>(&self, work: impl FnOnce(&Snapshot) -> Result<T>) -> Result<T> {
-        self.shared.file.read(work)
+        if Inside::is_within(&self.shared) { self.shared.file.read_within(work) } else { self.shared.file.read(work) }
     }
 
     pub(crate) fn file(&self) -> &StoreFile {
@@ -245,18 +245,41 @@ impl Engine {
         self.keeper.release(hold);
     }
 
-    /// Runs `work` in a commit of its own on this thread, beside the writer.
-    #[cfg(feature = "json")]
-    pub(crate) fn write<T>(&self, work: impl FnOnce(&mut Batch<'_>) -> Result<T>) -> Result<T> {
-        self.shared.health.check()?;
-        self.check_place()?;
-        self.shared.file.write(Durable::Yes, work).map_err(|error| match error {
-            WriteError::Aborted(error) => error,
-            WriteError::Indeterminate(error) => {
-                self.shared.health.stop(&error);
-                error
+    /// Runs `work` in a commit of its own on this thread, beside the writer. An error of `work` undoes all of it, and
+    /// says nothing about the store.
+    pub(crate) fn transact<T>(&self, work: impl FnOnce(&mut Batch<'_>, Moment) -> Result<T>) -> Result<T> {
+        let shared = &*self.shared;
+        shared.health.check()?;
+        Inside::refuse(shared)?;
+        shared.check_place()?;
+        let mut is_at_work = false;
+        let written = shared.file.write(Durable::Yes, |batch| {
+            shared.time.noted(batch, shared.file.sharing(), |batch| {
+                let _inside = Inside::enter(shared);
+                is_at_work = true;
+                let value = work(batch, shared.time.moment())?;
+                is_at_work = false;
+                Ok((value, batch.take_freed()))
+            })
+        });
+        match written {
+            Ok((value, freed)) => {
+                shared.waiters.wake(&freed);
+                Ok(value)
             }
-        })
+            Err(WriteError::Aborted(error)) if is_at_work => Err(error),
+            Err(WriteError::Aborted(error)) => {
+                if !matches!(error.kind(), ErrorKind::Closed | ErrorKind::Busy) {
+                    shared.health.stop(&error);
+                }
+                Err(error)
+            }
+            Err(WriteError::Indeterminate(error)) => {
+                shared.health.stop(&error);
+                shared.waiters.wake_all();
+                Err(error)
+            }
+        }
     }
 
     /// Store time goes on from here, if it is not further already.
@@ -270,6 +293,7 @@ impl Engine {
     /// Compacts the file. Commits wait meanwhile.
     pub(crate) fn compact(&self) -> Result<bool> {
         self.shared.health.check()?;
+        Inside::refuse(&self.shared)?;
         self.check_place()?;
         self.shared.file.compact().inspect_err(|error| {
             if error.kind() != ErrorKind::Busy {
@@ -281,6 +305,7 @@ impl Engine {
     /// Ends this open's claims, stops the threads and closes the file. The first error is the one reported; later calls
     /// find the store closed.
     pub(crate) fn close(&self) -> Result<()> {
+        Inside::refuse(&self.shared)?;
         let workers = std::mem::take(&mut *self.workers.lock());
         if workers.is_empty() {
             return Ok(());
@@ -343,6 +368,7 @@ impl Shared {
     /// Queues a command. Waits for a place in the queue, not for the answer.
     fn send<T>(&self, queue: &Sender<Message>, command: impl FnOnce(Reply<T>) -> Command) -> Result<Pending<'_, T>> {
         self.health.check()?;
+        Inside::refuse(self)?;
         let (reply, answer) = bounded(1);
         queue.send(Message::Do(command(reply))).map_err(|_| self.health.error())?;
         Ok(Pending { answer, health: &self.health })

@@ -236,6 +236,16 @@ impl Store {
         Ok(Answered { answer: driven.only(), moment, sent_at })
     }
 
+    /// What a begin would be told that changes nothing; nothing if it takes a write.
+    pub(crate) fn told_without_writing(&self, operation: &Operation) -> Result<Option<Begin>> {
+        self.engine().check_health()?;
+        let moment = self.engine().moment();
+        let stored = self.engine().read(|snapshot| snapshot.find(&operation.identity))?;
+        let intent = operation.intent(Phase::Start, 0, Vec::new());
+        let answer = stored.and_then(|stored| answer_without_writing(stored, intent, moment));
+        answer.map(|answer| turned_away(answer, moment)).transpose()
+    }
+
     fn asked<'a>(&self, operation: &'a Operation) -> Asked<'a> {
         let unheard = operation.nonce.as_ref().map(Nonce::take).unwrap_or_default();
         Asked { grant: self.engine().next_grant(), nonce: operation.nonce.as_ref(), unheard }
@@ -286,7 +296,7 @@ fn answer_without_writing(stored: Record, intent: Intent, moment: Moment) -> Opt
 }
 
 /// Every answer but a grant.
-fn turned_away(answer: Answer, moment: Moment) -> Result<Begin> {
+pub(crate) fn turned_away(answer: Answer, moment: Moment) -> Result<Begin> {
     let now = moment.now;
     match answer {
         Answer::Replay(record) => Replay::of(*record).map(Begin::Replay),

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::answer::{Begin, Replay, RetryLater, UnknownOutcome};
 use super::spec::Operation;
-use crate::engine::{Driven, Hold};
+use crate::engine::{Driven, Ended, Hold};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::event::{Answer, Event, Grant, Settlement as Settle};
 use crate::machine::key::{Identity, OperationKey};
@@ -31,7 +31,7 @@ struct Core {
     checkpoint: Option<Vec<u8>>,
     reference: Mutex<Option<ExternalReference>>,
     /// Nothing is left to do for the drop.
-    is_over: AtomicBool,
+    is_over: Arc<AtomicBool>,
 }
 
 impl Core {
@@ -52,7 +52,7 @@ impl Core {
             grant,
             checkpoint: held.work.checkpoint.clone(),
             reference: Mutex::new(None),
-            is_over: AtomicBool::new(false),
+            is_over: Arc::default(),
         })
     }
 
@@ -86,9 +86,7 @@ impl Core {
 
     /// Settled or handed on: it is current no longer, whatever is left of its lease.
     fn over(&self) {
-        self.is_over.store(true, Ordering::Release);
-        self.hold.lose();
-        self.store.engine().release(&self.hold);
+        Ended { hold: self.hold.clone(), is_over: self.is_over.clone() }.tell(self.store.engine());
     }
 
     fn is_current(&self) -> bool {
@@ -778,9 +776,18 @@ impl Claim {
             grant: self.core.grant,
             checkpoint: self.core.checkpoint.clone(),
             reference: Mutex::new(self.core.reference.lock().clone()),
-            is_over: AtomicBool::new(false),
+            is_over: Arc::default(),
         };
         Ok(Self { core })
+    }
+
+    /// The step that settles it as part of a greater commit, and what has to be told once that is through.
+    pub(crate) fn settled_by(&self, store: &Store, settlement: Settlement) -> Result<(Step, Ended)> {
+        if !store.is(&self.core.store) {
+            return Err(Error::invalid_input("the claim is of another store"));
+        }
+        let step = self.core.step(Event::Settle(self.core.token(), self.admitted(settlement)));
+        Ok((step, Ended { hold: self.core.hold.clone(), is_over: self.core.is_over.clone() }))
     }
 
     pub(super) fn identity(&self) -> &Identity {
@@ -789,7 +796,7 @@ impl Claim {
 }
 
 #[cfg(feature = "json")]
-pub(super) fn to_json<T: serde::Serialize + ?Sized>(value: &T) -> Result<Vec<u8>> {
+pub(crate) fn to_json<T: serde::Serialize + ?Sized>(value: &T) -> Result<Vec<u8>> {
     serde_json::to_vec(value).map_err(|error| {
         Error::new(ErrorKind::Response, format!("the response cannot be written as JSON: {error}")).with_source(error)
     })
@@ -802,12 +809,12 @@ fn accepted(answer: Answer) -> Result<Box<Record>> {
     }
 }
 
-fn replay_of(record: Record) -> Result<Replay> {
+pub(crate) fn replay_of(record: Record) -> Result<Replay> {
     Replay::of(record).ok_or_else(|| Error::new(ErrorKind::Refused, "the response's retention has ended already"))
 }
 
 /// Only a defect of this crate can cause it; callers get an error all the same.
-pub(super) fn odd_answer(what: &str) -> Error {
+pub(crate) fn odd_answer(what: &str) -> Error {
     Error::new(ErrorKind::Damaged, format!("the machine gave {what}: please report this as a defect"))
 }
 

@@ -16,6 +16,9 @@ use crate::machine::record::{Record, RecordId};
 use crate::machine::time::{Anchor, Timestamp};
 use crate::machine::transition::transition;
 
+/// To whom claims are granted by a command that grants none that outlives its commit.
+pub(crate) const NOBODY: u64 = 0;
+
 /// Which row an event is for.
 #[derive(Debug, Clone)]
 pub(crate) enum Target {
@@ -62,7 +65,7 @@ pub(crate) struct Batch<'txn> {
     pub(super) index: Table<'txn, IndexKey, u64>,
     pub(super) records: Table<'txn, u64, &'static [u8]>,
     pub(super) unsettled: Table<'txn, u64, UnsettledValue>,
-    shelves: [Option<Table<'txn, DueKey, ()>>; 3],
+    shelves: [Option<Table<'txn, DueKey, ()>>; Shelf::ALL.len()],
     id_next: Option<u64>,
     freed: Vec<Identity>,
     /// Rows and numbers written so far.
@@ -76,7 +79,7 @@ impl<'txn> Batch<'txn> {
             index: txn.open_table(tables::INDEX).map_err(fault::table)?,
             records: txn.open_table(tables::RECORDS).map_err(fault::table)?,
             unsettled: txn.open_table(tables::UNSETTLED).map_err(fault::table)?,
-            shelves: [None, None, None],
+            shelves: [const { None }; Shelf::ALL.len()],
             id_next: None,
             freed: Vec::new(),
             changes: 0,
@@ -134,9 +137,22 @@ impl<'txn> Batch<'txn> {
         Ok(answers)
     }
 
+    /// What an event would be answered, without writing anything: the same at the same moment of the same transaction.
+    pub(crate) fn foresee(&mut self, identity: &Identity, event: Event, moment: Moment) -> Result<Answer, DriveError> {
+        let record = self.find(identity).map_err(unreadable)?;
+        let context = self.context(moment, NOBODY).map_err(DriveError::Transaction)?;
+        transition(record, event, &context).map(|foreseen| foreseen.answer).map_err(DriveError::Rejected)
+    }
+
     /// The identities whose claim ended in this batch: whoever waits for them may look again after the commit.
     pub(crate) fn take_freed(&mut self) -> Vec<Identity> {
         std::mem::take(&mut self.freed)
+    }
+
+    /// The transaction, for tables of the application's. Whatever it does with them is committed.
+    pub(crate) fn of_the_application(&mut self) -> &'txn WriteTransaction {
+        self.changes += 1;
+        self.txn
     }
 
     /// Whether anything was written. A transaction that wrote nothing need not be committed.

@@ -78,6 +78,14 @@ pub(super) fn table(error: TableError) -> Error {
     }
 }
 
+/// A table of the application's: what is wrong with it is the caller's to mend.
+pub(crate) fn user_table(error: TableError) -> Error {
+    match error {
+        TableError::Storage(error) => storage(error),
+        other => Error::new(ErrorKind::InvalidInput, format!("open a table: {other}")).with_source(other),
+    }
+}
+
 pub(super) fn transaction(error: TransactionError) -> Error {
     match error {
         TransactionError::Storage(error) => storage(error),

@@ -10,6 +10,7 @@ use parking_lot::RwLock;
 use redb::backends::FileBackend;
 use redb::{Builder, ConcurrencyMode, Database, Durability, ReadableDatabase, StorageBackend, WriteTransaction};
 
+use super::attached::{Lent, Owned};
 use super::batch::Batch;
 use super::create::{self, Existing};
 use super::fault::{self, guard};
@@ -42,11 +43,13 @@ pub(crate) enum Durable {
 
 /// A store's file while it is open.
 pub(crate) struct StoreFile {
-    gate: RwLock<Option<Database>>,
+    gate: RwLock<Option<Owned>>,
     /// What readers share until the next commit, because opening a view costs as much as a look-up in it. Not in shared
-    /// mode, where others commit too.
+    /// mode, where others commit too, nor in a database of an application's, whose commits would make the file grow.
     latest: RwLock<Option<Arc<Snapshot>>>,
+    keeps_latest: bool,
     place: Option<Place>,
+    is_new: bool,
     recovery: Recovery,
     sharing: Sharing,
     reporter: Reporter,
@@ -111,9 +114,44 @@ impl StoreFile {
             Ok(database)
         })?;
         Ok(Self {
+            gate: RwLock::new(Some(Owned::Ours(database))),
+            keeps_latest: options.sharing == Sharing::Exclusive,
+            latest: RwLock::new(None),
+            is_new: place.as_ref().is_none_or(|place| place.created),
+            place,
+            recovery: options.recovery,
+            sharing: options.sharing,
+            reporter: options.reporter.clone(),
+        })
+    }
+
+    /// A store in a database that an application has open: our tables beside its own.
+    pub(crate) fn attached(database: Arc<Database>, options: &Options) -> Result<Self> {
+        let database = Owned::Lent(Lent::by(database)?);
+        let is_new = guard(|| {
+            if options.sharing == Sharing::Exclusive && schema::is_shared(&database)? {
+                return Err(Error::invalid_input(
+                    "the database is open for several processes, and an exclusive store would end their claims: attach \
+                     with Sharing::Shared",
+                ));
+            }
+            let is_new = !schema::lives_in(&database)?;
+            match options.missing {
+                Missing::Create if is_new => schema::move_in(&database)?,
+                Missing::Refuse if is_new => {
+                    return Err(Error::new(ErrorKind::NotFound, "there is no store in the database"));
+                }
+                Missing::Create | Missing::Refuse => {}
+            }
+            schema::check_format(&database)?;
+            Ok(is_new)
+        })?;
+        Ok(Self {
             gate: RwLock::new(Some(database)),
             latest: RwLock::new(None),
-            place,
+            keeps_latest: false,
+            place: None,
+            is_new,
             recovery: options.recovery,
             sharing: options.sharing,
             reporter: options.reporter.clone(),
@@ -127,9 +165,19 @@ impl StoreFile {
         guard(|| work(&*self.latest(database)?))
     }
 
+    /// The same for a thread that has passed the gate before: it must not wait behind somebody who waits to have it
+    /// alone.
+    pub(crate) fn read_within<T>(&self, work: impl FnOnce(&Snapshot) -> Result<T>) -> Result<T> {
+        let gate = self.gate.try_read().ok_or_else(|| {
+            Error::new(ErrorKind::Busy, "the store is about to be compacted or closed: look before the transaction")
+        })?;
+        let database = gate.as_ref().ok_or_else(closed)?;
+        guard(|| work(&*self.latest(database)?))
+    }
+
     fn latest(&self, database: &Database) -> Result<Arc<Snapshot>> {
         let open = || Snapshot::open(database.begin_read().map_err(fault::transaction)?).map(Arc::new);
-        if self.sharing == Sharing::Shared {
+        if !self.keeps_latest {
             return open();
         }
         if let Some(snapshot) = &*self.latest.read() {
@@ -209,7 +257,7 @@ impl StoreFile {
         let database = gate.as_mut().ok_or_else(closed)?;
         self.outdate();
         self.reporter.report(Work::Compact, 0, None);
-        let compacted = guard(|| database.compact().map_err(fault::compaction))?;
+        let compacted = guard(|| database.compact())?;
         self.reporter.report(Work::Compact, 1, None);
         Ok(compacted)
     }
@@ -219,7 +267,7 @@ impl StoreFile {
         let database = self.gate.write().take();
         self.outdate();
         match database {
-            Some(database) => guard(|| database.close().map_err(fault::database)),
+            Some(database) => guard(|| database.close()),
             None => Ok(()),
         }
     }
@@ -240,7 +288,7 @@ impl StoreFile {
 
     /// Whether this open made the file. A store in memory is always new.
     pub(crate) fn is_new(&self) -> bool {
-        self.place.as_ref().is_none_or(|place| place.created)
+        self.is_new
     }
 
     pub(crate) fn reporter(&self) -> &Reporter {

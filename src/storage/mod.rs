@@ -1,5 +1,6 @@
 //! Rows on disk: the only place that knows the storage engine.
 
+mod attached;
 pub(crate) mod audit;
 mod backup;
 pub(crate) mod batch;
@@ -18,3 +19,6 @@ mod schema;
 pub(crate) mod snapshot;
 pub(crate) mod sweep;
 mod tables;
+
+pub(crate) use fault::user_table;
+pub(crate) use tables::is_ours;

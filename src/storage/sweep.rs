@@ -4,7 +4,7 @@
 
 use redb::ReadableTable;
 
-use super::batch::{Batch, DriveError, Moment, Step, Target};
+use super::batch::{Batch, DriveError, Moment, NOBODY, Step, Target};
 use super::fault;
 use super::tables::unsettled_row;
 use crate::error::Result;
@@ -14,9 +14,6 @@ use crate::machine::record::{RecordId, Status};
 
 /// How many side rows one step may look at for each row it may change: unknown outcomes lie between the leases.
 const LOOKED_AT_PER_ROW: usize = 16;
-
-/// The sweep grants nothing, so it has no incarnation to grant it to.
-const NOBODY: u64 = 0;
 
 /// What one sweep did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

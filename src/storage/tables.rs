@@ -11,6 +11,13 @@ use crate::machine::record::Status;
 use crate::machine::time::Timestamp;
 
 /// All our tables share it, so that an application's own tables in the same file cannot meet them.
+const PREFIX: &str = "dupeproof/";
+
+/// Whether a table of this name is ours, or could be in a later release.
+pub(crate) fn is_ours(name: &str) -> bool {
+    name.starts_with(PREFIX)
+}
+
 macro_rules! table {
     ($name:literal) => {
         TableDefinition::new(concat!("dupeproof/", $name))
@@ -31,6 +38,7 @@ pub(super) const META: TableDefinition<'_, &str, &[u8]> = table!("meta");
 const RETENTION_SUCCEEDED: TableDefinition<'_, DueKey, ()> = table!("retention/succeeded");
 const RETENTION_FAILED: TableDefinition<'_, DueKey, ()> = table!("retention/failed_terminal");
 const RETENTION_TOMBSTONE: TableDefinition<'_, DueKey, ()> = table!("retention/tombstone");
+const RETENTION_INBOX: TableDefinition<'_, DueKey, ()> = table!("retention/inbox");
 
 /// One table a shelf: the length of the table is the count of the status, so that statistics cost no scan and no
 /// counter can drift.
@@ -39,6 +47,7 @@ pub(super) const fn shelf(shelf: Shelf) -> TableDefinition<'static, DueKey, ()> 
         Shelf::Succeeded => RETENTION_SUCCEEDED,
         Shelf::FailedTerminal => RETENTION_FAILED,
         Shelf::Tombstone => RETENTION_TOMBSTONE,
+        Shelf::Inbox => RETENTION_INBOX,
     }
 }
 

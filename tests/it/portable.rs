@@ -157,6 +157,7 @@ fn import_takes_nothing_that_is_out_of_bounds() {
             "\"attempt\":1,\"generation\":0,\"reference\":null,\"decisions\":[],\"state\":{\"Un",
             "\"attempt\":0,\"generation\":0,\"reference\":null,\"decisions\":[],\"state\":{\"Un",
         ),
+        ("\"records\":2,\"inc", "\"records\":3,\"inc"),
         ("\"key\":\"b\"", "\"key\":\"\""),
         ("\"key\":\"b\"", "\"key\":\"a\""),
         ("\"key\":\"b\"", "\"key\":\"b\\u0007\""),
