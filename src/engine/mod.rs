@@ -296,7 +296,7 @@ impl Engine {
         Inside::refuse(&self.shared)?;
         self.check_place()?;
         self.shared.file.compact().inspect_err(|error| {
-            if error.kind() != ErrorKind::Busy {
+            if !matches!(error.kind(), ErrorKind::Busy | ErrorKind::Refused) {
                 self.shared.health.stop(error);
             }
         })

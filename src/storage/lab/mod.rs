@@ -18,6 +18,7 @@ mod power_cuts;
 mod records;
 mod script;
 mod syncs;
+mod together;
 
 use std::time::Duration;
 
