@@ -9,6 +9,7 @@ use crate::machine::record::{Record, RecordId, Status};
 use crate::machine::retention::Aged;
 use crate::machine::time::Timestamp;
 use crate::operation::{OperationView, view};
+use crate::storage::outbox::look::OutboxStats;
 use crate::storage::snapshot::Visit;
 use crate::store::Store;
 
@@ -210,6 +211,8 @@ pub struct Stats {
     pub failed_terminal: u64,
     /// Compact residues.
     pub tombstones: u64,
+    /// The outbox.
+    pub outbox: OutboxStats,
     /// Since when the oldest unknown outcome is unknown.
     pub oldest_unknown: Option<Timestamp>,
     /// Length of the file in bytes; nothing for a store in memory.
@@ -306,6 +309,7 @@ impl Store {
             stats.succeeded = snapshot.shelf_len(Shelf::Succeeded)?;
             stats.failed_terminal = snapshot.shelf_len(Shelf::FailedTerminal)?;
             stats.tombstones = snapshot.shelf_len(Shelf::Tombstone)?;
+            stats.outbox = snapshot.outbox_stats(stats.now)?;
             snapshot.scan_unsettled(None, |_, row| {
                 match row.status {
                     Status::Reserved => stats.reserved += 1,

@@ -68,6 +68,7 @@ mod machine;
 mod maintenance;
 mod operation;
 mod options;
+mod outbox;
 mod reconcile;
 mod storage;
 mod store;
@@ -77,6 +78,8 @@ pub use error::{Error, ErrorKind, Result};
 pub use inspect::{Filter, Listing, Page, Stats};
 pub use machine::fingerprint::{Fingerprint, FingerprintAlgorithm};
 pub use machine::key::OperationKey;
+pub use machine::message::content::Message;
+pub use machine::message::stored::{DeadCause, MessageStatus};
 pub use machine::policy::{Backoff, Remote, Retention, Retry};
 pub use machine::record::{Ruling, Status, TerminalCause, UnknownCause};
 pub use machine::response::{FailureReport, Response, ResponsePolicy};
@@ -87,8 +90,13 @@ pub use operation::{
     OperationView, Outcome, Replay, Reservation, Reserve, RetryLater, Settlement, UnknownOutcome,
 };
 pub use options::{Options, Recovery, Sharing};
+pub use outbox::{
+    Delivery, DeliveryError, MessageFilter, MessageListing, MessagePage, MessageView, Outbox, Relay, RelayHandle,
+    RelayReport, Sent,
+};
 pub use reconcile::{Decision, Verdict};
 pub use storage::audit::{Problem, VerifyReport};
+pub use storage::outbox::look::OutboxStats;
 pub use store::Store;
 
 #[cfg(doctest)]

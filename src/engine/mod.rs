@@ -7,6 +7,7 @@ mod command;
 mod compactor;
 mod health;
 mod keeper;
+mod post;
 mod time;
 mod waiters;
 mod worker;
@@ -21,12 +22,14 @@ use parking_lot::Mutex;
 
 pub(crate) use command::Driven;
 pub(crate) use keeper::Hold;
+pub(crate) use post::{Post, Running, mixed_up};
 pub(crate) use waiters::Waiting;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::event::Event;
 use crate::machine::key::Identity;
 use crate::machine::record::{Holder, RecordId};
+use crate::machine::time::Span;
 use crate::options::{Options, Sharing};
 use crate::storage::batch::{Moment, Step, Target};
 use crate::storage::file::{Durable, StoreFile};
@@ -36,6 +39,7 @@ use command::{Command, Message, Reply};
 use compactor::Compactor;
 use health::Health;
 use keeper::Keeper;
+use post::Bell;
 use time::Timekeeper;
 use waiters::Waiters;
 use worker::Worker;
@@ -57,6 +61,9 @@ struct Shared {
     time: Timekeeper,
     health: Health,
     waiters: Waiters,
+    bell: Bell,
+    /// How long finished messages are remembered.
+    outbox_retention: Span,
     /// This open's number in the life of the file; 0 until the first commit takes one.
     incarnation: AtomicU64,
     grants: AtomicU64,
@@ -80,6 +87,8 @@ impl Engine {
             file,
             health: Health::default(),
             waiters: Waiters::default(),
+            bell: Bell::default(),
+            outbox_retention: Span::from_duration(options.outbox_retention),
             incarnation: AtomicU64::new(0),
             grants: AtomicU64::new(0),
         });
@@ -100,6 +109,7 @@ impl Engine {
         // for their leases.
         if engine.shared.file.sharing() == Sharing::Exclusive {
             engine.end_claims(Owners::AllBut(0))?;
+            engine.end_leases(Owners::AllBut(0))?;
         } else if anchor.is_some_and(|anchor| anchor.went_back(engine.moment().wall)) {
             // A command without steps: the writer notes the clock, from which the next open measures. Who is only turned
             // away writes nothing, and would wait for the end of a lease for ever.
@@ -265,7 +275,9 @@ impl Engine {
         }
         let mine = self.shared.incarnation.load(Ordering::Acquire);
         let ended = match self.shared.health.check() {
-            Ok(()) if mine != 0 => self.end_claims(Owners::Only(mine)),
+            Ok(()) if mine != 0 => {
+                self.end_claims(Owners::Only(mine)).and_then(|()| self.end_leases(Owners::Only(mine)))
+            }
             stopped_or_unused => stopped_or_unused,
         };
         self.shared.health.close();

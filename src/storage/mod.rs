@@ -10,6 +10,7 @@ pub(crate) mod file;
 #[cfg(test)]
 mod lab;
 mod memory;
+pub(crate) mod outbox;
 mod place;
 mod probation;
 mod schema;

@@ -21,6 +21,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("inspect", &["error", "machine", "operation", "storage", "store"]),
     ("reconcile", &["error", "machine", "operation", "storage", "store"]),
     ("maintenance", &["error", "storage", "store"]),
+    // `Decision` is a word of both.
+    ("outbox", &["engine", "error", "machine", "reconcile", "storage", "store"]),
 ];
 
 struct Source {

@@ -193,6 +193,11 @@ impl StoredMessage {
         self.state.status()
     }
 
+    /// Whether it must not be taken together with others.
+    pub(crate) fn goes_alone(&self) -> bool {
+        matches!(self.state, State::Due(Due { is_suspect: true, .. }))
+    }
+
     /// The message as it is at `now`. It depends on the stored row and the time alone, so it does not matter who looks
     /// first.
     pub(crate) fn at(self, now: Timestamp) -> Aged {
