@@ -83,7 +83,10 @@ impl Delivery {
     /// ```
     /// # let store = dupeproof::Store::in_memory()?;
     /// # store.outbox().send(&dupeproof::Message::new("a", "t", "dear jane"))?;
-    /// store.outbox().relay().run_once(|message| Ok(assert_eq!(message.payload(), b"dear jane")))?;
+    /// store.outbox().relay().run_once(|message| {
+    ///     assert_eq!(message.payload(), b"dear jane");
+    ///     Ok(())
+    /// })?;
     /// # Ok::<(), dupeproof::Error>(())
     /// ```
     pub fn payload(&self) -> &[u8] {
@@ -105,7 +108,10 @@ impl Delivery {
     /// ```
     /// # let store = dupeproof::Store::in_memory()?;
     /// # store.outbox().send(&dupeproof::Message::new("a", "t", ""))?;
-    /// store.outbox().relay().run_once(|message| Ok(assert_eq!(message.total_attempts(), 1)))?;
+    /// store.outbox().relay().run_once(|message| {
+    ///     assert_eq!(message.total_attempts(), 1);
+    ///     Ok(())
+    /// })?;
     /// # Ok::<(), dupeproof::Error>(())
     /// ```
     pub fn total_attempts(&self) -> u32 {
@@ -119,7 +125,10 @@ impl Delivery {
     /// # let store = dupeproof::Store::in_memory()?;
     /// # store.outbox().send(&dupeproof::Message::new("a", "t", ""))?;
     /// let now = store.stats()?.now;
-    /// store.outbox().relay().run_once(|message| Ok(assert!(message.sent_at() <= now)))?;
+    /// store.outbox().relay().run_once(|message| {
+    ///     assert!(message.sent_at() <= now);
+    ///     Ok(())
+    /// })?;
     /// # Ok::<(), dupeproof::Error>(())
     /// ```
     pub fn sent_at(&self) -> Timestamp {

@@ -119,7 +119,11 @@ impl Outbox {
     /// ```
     /// # let store = dupeproof::Store::in_memory()?;
     /// let relay = store.outbox().relay().with_batch(10);
-    /// while relay.run_once(|message| Ok(println!("{}", message.id())))?.more {}
+    /// let print = |message: &dupeproof::Delivery| {
+    ///     println!("{}", message.id());
+    ///     Ok(())
+    /// };
+    /// while relay.run_once(print)?.more {}
     /// # Ok::<(), dupeproof::Error>(())
     /// ```
     pub fn relay(&self) -> Relay {

@@ -11,6 +11,7 @@ mod concurrency;
 mod kill;
 mod model;
 mod operation;
+mod outbox;
 mod retention;
 mod shared;
 mod support;

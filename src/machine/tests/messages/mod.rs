@@ -1,5 +1,6 @@
 //! The rules of the outbox, tested: every cell of the table, where each state is found, and what no history may do.
 
+mod history;
 mod places;
 mod table;
 
