@@ -8,6 +8,7 @@ use crate::machine::key::{Identity, Kind, OperationKey};
 use crate::machine::record::{Record, RecordId, Status};
 use crate::machine::time::Timestamp;
 use crate::operation::{OperationView, as_of, view};
+use crate::storage::outbox::look::OutboxStats;
 use crate::storage::snapshot::Visit;
 use crate::store::Store;
 
@@ -230,6 +231,8 @@ pub struct Stats {
     /// Messages that came in and are still recognised, however they ended. Those above are operations, but for the
     /// unsettled ones, which are counted whatever they are of.
     pub inbox_marks: u64,
+    /// The outbox.
+    pub outbox: OutboxStats,
     /// Since when the oldest unknown outcome is unknown.
     pub oldest_unknown: Option<Timestamp>,
     /// Length of the file in bytes; nothing for a store in memory.
@@ -324,6 +327,7 @@ impl Store {
             stats.failed_terminal = snapshot.shelf_len(Shelf::FailedTerminal)?;
             stats.tombstones = snapshot.shelf_len(Shelf::Tombstone)?;
             stats.inbox_marks = snapshot.shelf_len(Shelf::Inbox)?;
+            stats.outbox = snapshot.outbox_stats(stats.now)?;
             snapshot.scan_unsettled(None, |_, row| {
                 match row.status {
                     Status::Reserved => stats.reserved += 1,

@@ -69,6 +69,7 @@ mod machine;
 mod maintenance;
 mod operation;
 mod options;
+mod outbox;
 #[cfg(feature = "json")]
 mod portable;
 mod progress;
@@ -83,6 +84,8 @@ pub use inbox::{Inbox, Processed};
 pub use inspect::{Filter, Listing, Page, Stats};
 pub use machine::fingerprint::{Fingerprint, FingerprintAlgorithm};
 pub use machine::key::OperationKey;
+pub use machine::message::content::Message;
+pub use machine::message::stored::{DeadCause, MessageStatus};
 pub use machine::policy::{Backoff, Remote, Retention, Retry};
 pub use machine::record::{Ruling, Status, TerminalCause, UnknownCause};
 pub use machine::response::{FailureReport, Response, ResponsePolicy};
@@ -93,9 +96,14 @@ pub use operation::{
     OperationView, Outcome, Replay, Reservation, Reserve, RetryLater, Settlement, UnknownOutcome,
 };
 pub use options::{Options, Recovery, Sharing};
+pub use outbox::{
+    Delivery, DeliveryError, MessageFilter, MessageListing, MessagePage, MessageView, Outbox, Relay, RelayHandle,
+    RelayReport, Sent,
+};
 pub use progress::{Progress, Work};
 pub use reconcile::{Decision, Verdict};
 pub use storage::audit::{Problem, VerifyReport};
+pub use storage::outbox::look::OutboxStats;
 pub use store::Store;
 pub use transaction::Transaction;
 

@@ -19,6 +19,10 @@ pub struct SweepReport {
     pub tombstoned: u64,
     /// Tombstones that were forgotten.
     pub purged: u64,
+    /// Leases of messages that had lapsed: these are due again, or dead letters.
+    pub messages_released: u64,
+    /// Delivered and discarded messages that were forgotten.
+    pub messages_purged: u64,
     /// Rows that could not be read and were left alone. Run `verify`.
     pub unreadable: u64,
     /// Whether the limit was reached before the end.
@@ -53,6 +57,8 @@ impl Store {
             leases_ended: swept.leases_ended,
             tombstoned: swept.tombstoned,
             purged: swept.purged,
+            messages_released: swept.messages_released,
+            messages_purged: swept.messages_purged,
             unreadable: swept.unreadable,
             more: swept.more,
         })

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, Result};
-use crate::machine::limits::{RESPONSE_BYTES_DEFAULT, RESPONSE_BYTES_MAX};
+use crate::machine::limits::{OUTBOX_RETENTION_DEFAULT, RESPONSE_BYTES_DEFAULT, RESPONSE_BYTES_MAX, RETENTION_MAX};
 use crate::progress::{Progress, Reporter};
 
 /// Who else may have the store open.
@@ -78,6 +78,7 @@ pub struct Options {
     pub(crate) open_wait: Duration,
     pub(crate) cache_bytes: usize,
     pub(crate) response_bytes_max: usize,
+    pub(crate) outbox_retention: Duration,
     pub(crate) sweep_every: Option<Duration>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) reporter: Reporter,
@@ -109,6 +110,7 @@ impl Options {
             open_wait: Duration::ZERO,
             cache_bytes: CACHE_BYTES_DEFAULT,
             response_bytes_max: RESPONSE_BYTES_DEFAULT,
+            outbox_retention: OUTBOX_RETENTION_DEFAULT.as_duration(),
             sweep_every: Some(SWEEP_EVERY_DEFAULT),
             clock: Arc::new(SystemClock),
             reporter: Reporter::default(),
@@ -236,6 +238,23 @@ impl Options {
         self
     }
 
+    /// How long delivered and discarded messages are remembered, without their content: so long is a message recognised
+    /// that is sent again. Default 7 days; 0 to 100 years. Too short, and what is sent again is delivered again; too
+    /// long, and the file grows. Dead letters stay until somebody decides.
+    ///
+    /// # Example
+    /// ```
+    /// use std::time::Duration;
+    /// let store = dupeproof::Options::new().with_outbox_retention(Duration::from_secs(30 * 86_400)).in_memory()?;
+    /// # drop(store);
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_outbox_retention(mut self, retention: Duration) -> Self {
+        self.outbox_retention = retention;
+        self
+    }
+
     /// How often the compactor looks for lapsed leases and ended retentions. Default: every second; at least 10 ms.
     ///
     /// # Example
@@ -318,6 +337,10 @@ impl Options {
             return Err(Error::invalid_input(format!(
                 "response limit is {found} bytes: at most {RESPONSE_BYTES_MAX} expected"
             )));
+        }
+        if self.outbox_retention > RETENTION_MAX.as_duration() {
+            let (found, most) = (self.outbox_retention, RETENTION_MAX.as_duration());
+            return Err(Error::invalid_input(format!("outbox retention is {found:?}: at most {most:?} expected")));
         }
         if self.open_wait > OPEN_WAIT_MAX {
             let found = self.open_wait;

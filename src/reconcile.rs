@@ -86,7 +86,7 @@ impl Decision {
         self
     }
 
-    fn recorded(&self) -> Result<Recorded> {
+    pub(crate) fn recorded(&self) -> Result<Recorded> {
         Ok(Recorded {
             at: Timestamp::from_unix_millis(0),
             by: bounded_text("by", &self.by, DECIDER_BYTES_MAX)?,

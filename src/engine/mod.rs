@@ -8,6 +8,7 @@ mod compactor;
 mod health;
 mod inside;
 mod keeper;
+mod post;
 mod time;
 mod waiters;
 mod worker;
@@ -22,12 +23,14 @@ use parking_lot::Mutex;
 
 pub(crate) use command::{Driven, heard};
 pub(crate) use keeper::{Ended, Hold};
+pub(crate) use post::{Post, Running, mixed_up};
 pub(crate) use waiters::Waiting;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::event::Event;
 use crate::machine::key::Identity;
 use crate::machine::record::{Holder, RecordId};
+use crate::machine::time::Span;
 #[cfg(feature = "json")]
 use crate::machine::time::Timestamp;
 use crate::options::{Options, Sharing};
@@ -40,6 +43,7 @@ use compactor::Compactor;
 use health::Health;
 use inside::Inside;
 use keeper::Keeper;
+use post::Bell;
 use time::Timekeeper;
 use waiters::Waiters;
 use worker::Worker;
@@ -61,6 +65,9 @@ struct Shared {
     time: Timekeeper,
     health: Health,
     waiters: Waiters,
+    bell: Bell,
+    /// How long finished messages are remembered.
+    outbox_retention: Span,
     /// This open's number in the life of the file; 0 until the first commit takes one.
     incarnation: AtomicU64,
     grants: AtomicU64,
@@ -84,6 +91,8 @@ impl Engine {
             file,
             health: Health::default(),
             waiters: Waiters::default(),
+            bell: Bell::default(),
+            outbox_retention: Span::from_duration(options.outbox_retention),
             incarnation: AtomicU64::new(0),
             grants: AtomicU64::new(0),
         });
@@ -104,6 +113,7 @@ impl Engine {
         // for their leases.
         if engine.shared.file.sharing() == Sharing::Exclusive {
             engine.end_claims(Owners::AllBut(0))?;
+            engine.end_leases(Owners::AllBut(0))?;
         } else if anchor.is_some_and(|anchor| anchor.went_back(engine.moment().wall)) {
             // A command without steps: the writer notes the clock, from which the next open measures. Who is only turned
             // away writes nothing, and would wait for the end of a lease for ever.
@@ -316,7 +326,9 @@ impl Engine {
         }
         let mine = self.shared.incarnation.load(Ordering::Acquire);
         let ended = match self.shared.health.check() {
-            Ok(()) if mine != 0 => self.end_claims(Owners::Only(mine)),
+            Ok(()) if mine != 0 => {
+                self.end_claims(Owners::Only(mine)).and_then(|()| self.end_leases(Owners::Only(mine)))
+            }
             stopped_or_unused => stopped_or_unused,
         };
         self.shared.health.close();

@@ -22,6 +22,8 @@ const PROBLEMS_LISTED_MAX: usize = 100;
 pub struct VerifyReport {
     /// Rows read.
     pub records: u64,
+    /// Messages of the outbox read.
+    pub messages: u64,
     /// How many problems there are.
     pub problem_count: u64,
     /// The first hundred of them.
@@ -41,7 +43,7 @@ impl VerifyReport {
         self.problem_count == 0
     }
 
-    fn note(&mut self, problem: Problem) {
+    pub(super) fn note(&mut self, problem: Problem) {
         self.problem_count += 1;
         if self.problems.len() < PROBLEMS_LISTED_MAX {
             self.problems.push(problem);
@@ -82,6 +84,25 @@ pub enum Problem {
         /// The number it names.
         record: u64,
     },
+    /// The row of a message cannot be read.
+    UnreadableMessage {
+        /// Its number.
+        message: u64,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A side row of a message is missing or wrong, so that it would be delivered too early, too late or never.
+    MessageSideRow {
+        /// Its number.
+        message: u64,
+        /// What was expected.
+        expected: String,
+    },
+    /// A side row belongs to no message, or to one that should not have it.
+    StrayMessageSideRow {
+        /// The number it names.
+        message: u64,
+    },
 }
 
 impl fmt::Display for Problem {
@@ -92,6 +113,9 @@ impl fmt::Display for Problem {
             Self::StrayIndexRow { record } => write!(f, "an index row leads to record {record}, which is not its own"),
             Self::SideRow { record, expected } => write!(f, "record {record} lacks its side row: {expected}"),
             Self::StraySideRow { record } => write!(f, "a side row of record {record} should not be there"),
+            Self::UnreadableMessage { message, reason } => write!(f, "message {message} cannot be read: {reason}"),
+            Self::MessageSideRow { message, expected } => write!(f, "message {message} lacks its side row: {expected}"),
+            Self::StrayMessageSideRow { message } => write!(f, "a side row of message {message} should not be there"),
         }
     }
 }
@@ -117,6 +141,7 @@ impl Snapshot {
             }
         }
         self.audit_strays(&unsettled, &mut report, &mut counter)?;
+        self.audit_outbox(&mut report)?;
         counter.finish();
         Ok(report)
     }

@@ -42,6 +42,14 @@ impl Snapshot {
             for shelf in Shelf::ALL {
                 self.copy_table(&copy, tables::shelf(shelf), |_, ()| Ok(()))?;
             }
+            self.copy_table(&copy, tables::MESSAGES, super::outbox::checked)?;
+            self.copy_table(&copy, tables::MESSAGE_IDS, |_, _| Ok(()))?;
+            self.copy_table(&copy, tables::MESSAGES_DUE, |_, ()| Ok(()))?;
+            self.copy_table(&copy, tables::MESSAGES_IN_FLIGHT, |_, _| Ok(()))?;
+            self.copy_table(&copy, tables::MESSAGE_LANES, |_, ()| Ok(()))?;
+            self.copy_table(&copy, tables::MESSAGES_DEAD, |_, _| Ok(()))?;
+            self.copy_table(&copy, tables::MESSAGES_DELIVERED, |_, ()| Ok(()))?;
+            self.copy_table(&copy, tables::MESSAGES_DISCARDED, |_, ()| Ok(()))?;
             copy.close().map_err(fault::database)?;
         }
         file.publish().map_err(fault::create)?;

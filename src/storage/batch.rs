@@ -7,6 +7,7 @@ use redb::{ReadableTable, Table, WriteTransaction};
 
 use super::codec::{decode, encode, encode_meta};
 use super::fault;
+use super::outbox::OutboxTables;
 use super::tables::{self, DueKey, IndexKey, META, UnsettledValue, index_key, meta, shelf, unsettled_value};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::event::{Answer, Change, Context, Event, Rejection};
@@ -66,6 +67,7 @@ pub(crate) struct Batch<'txn> {
     pub(super) records: Table<'txn, u64, &'static [u8]>,
     pub(super) unsettled: Table<'txn, u64, UnsettledValue>,
     shelves: [Option<Table<'txn, DueKey, ()>>; Shelf::ALL.len()],
+    outbox: Option<OutboxTables<'txn>>,
     id_next: Option<u64>,
     freed: Vec<Identity>,
     /// Rows and numbers written so far.
@@ -80,6 +82,7 @@ impl<'txn> Batch<'txn> {
             records: txn.open_table(tables::RECORDS).map_err(fault::table)?,
             unsettled: txn.open_table(tables::UNSETTLED).map_err(fault::table)?,
             shelves: [const { None }; Shelf::ALL.len()],
+            outbox: None,
             id_next: None,
             freed: Vec::new(),
             changes: 0,
@@ -157,7 +160,20 @@ impl<'txn> Batch<'txn> {
 
     /// Whether anything was written. A transaction that wrote nothing need not be committed.
     pub(crate) fn is_dirty(&self) -> bool {
-        self.changes > 0
+        self.changes > 0 || self.outbox.as_ref().is_some_and(OutboxTables::is_dirty)
+    }
+
+    /// The tables of the outbox, opened on first use.
+    pub(super) fn outbox(&mut self) -> Result<&mut OutboxTables<'txn>> {
+        match &mut self.outbox {
+            Some(outbox) => Ok(outbox),
+            place => Ok(place.insert(OutboxTables::open(self.txn)?)),
+        }
+    }
+
+    /// Whether a message became due in this batch: relays may look again after the commit.
+    pub(crate) fn has_mail(&self) -> bool {
+        self.outbox.as_ref().is_some_and(OutboxTables::has_mail)
     }
 
     pub(super) fn changes(&self) -> u64 {

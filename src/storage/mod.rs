@@ -11,6 +11,7 @@ pub(crate) mod file;
 #[cfg(test)]
 mod lab;
 mod memory;
+pub(crate) mod outbox;
 mod place;
 #[cfg(feature = "json")]
 mod portable;

@@ -41,6 +41,7 @@ fn make_tables(txn: &WriteTransaction, format: u64) -> Result<()> {
     for shelf in Shelf::ALL {
         txn.open_table(tables::shelf(shelf)).map_err(fault::table)?;
     }
+    super::outbox::OutboxTables::open(txn)?;
     let mut meta = txn.open_table(META).map_err(fault::table)?;
     let row = encode_meta(meta::FORMAT, [format]);
     meta.insert(meta::FORMAT, row.as_slice()).map_err(fault::storage)?;

@@ -21,6 +21,10 @@ pub(crate) struct Swept {
     pub(crate) leases_ended: u64,
     pub(crate) tombstoned: u64,
     pub(crate) purged: u64,
+    /// Leases of messages that had lapsed.
+    pub(crate) messages_released: u64,
+    /// Finished messages that were forgotten.
+    pub(crate) messages_purged: u64,
     pub(crate) unreadable: u64,
     /// Where the next step goes on among the unsettled; nothing at their end.
     pub(crate) next: Option<RecordId>,
@@ -33,6 +37,8 @@ impl Swept {
         self.leases_ended += other.leases_ended;
         self.tombstoned += other.tombstoned;
         self.purged += other.purged;
+        self.messages_released += other.messages_released;
+        self.messages_purged += other.messages_purged;
         self.unreadable += other.unreadable;
         self.next = other.next;
         self.more = other.more;
@@ -40,7 +46,8 @@ impl Swept {
 
     /// Rows that count against the bound.
     pub(crate) fn rows(&self) -> usize {
-        usize::try_from(self.leases_ended + self.tombstoned + self.purged + self.unreadable).unwrap_or(usize::MAX)
+        let records = self.leases_ended + self.tombstoned + self.purged + self.unreadable;
+        usize::try_from(records + self.messages_released + self.messages_purged).unwrap_or(usize::MAX)
     }
 
     fn end_lease(&mut self, touched: Touched) {
@@ -62,7 +69,7 @@ pub(crate) enum Owners {
 }
 
 impl Owners {
-    fn include(self, incarnation: u64) -> bool {
+    pub(super) fn include(self, incarnation: u64) -> bool {
         match self {
             Self::AllBut(mine) => incarnation != mine,
             Self::Only(mine) => incarnation == mine,
@@ -94,6 +101,11 @@ impl Batch<'_> {
                 rows_left -= 1;
             }
         }
+        let outbox = self.outbox()?;
+        swept.messages_released = outbox.end_lapsed(rows_left, moment.now)?;
+        rows_left -= usize::try_from(swept.messages_released).unwrap_or(rows_left).min(rows_left);
+        swept.messages_purged = outbox.purge(rows_left, moment.now)?;
+        rows_left -= usize::try_from(swept.messages_purged).unwrap_or(rows_left).min(rows_left);
         swept.more = next.is_some() || rows_left == 0;
         Ok(swept)
     }

@@ -35,6 +35,26 @@ pub(super) const INDEX: TableDefinition<'_, IndexKey, u64> = table!("index");
 pub(super) const RECORDS: TableDefinition<'_, u64, &[u8]> = table!("records");
 pub(super) const UNSETTLED: TableDefinition<'_, u64, UnsettledValue> = table!("unsettled");
 pub(super) const META: TableDefinition<'_, &str, &[u8]> = table!("meta");
+/// `(topic, due, sequence)`: a relay for one topic does not walk over those of the others.
+pub(super) type TopicKey = (&'static str, u64, u64);
+/// `(lane, sequence)`.
+pub(super) type LaneKey = (&'static str, u64);
+
+/// The messages of the outbox, by sequence.
+pub(super) const MESSAGES: TableDefinition<'_, u64, &[u8]> = table!("outbox/messages");
+/// Message id → sequence.
+pub(super) const MESSAGE_IDS: TableDefinition<'_, &str, u64> = table!("outbox/ids");
+/// What can be delivered now or at its time: the heads of the lanes, and what has no lane.
+pub(super) const MESSAGES_DUE: TableDefinition<'_, TopicKey, ()> = table!("outbox/due");
+/// `(until, sequence)` → incarnation.
+pub(super) const MESSAGES_IN_FLIGHT: TableDefinition<'_, DueKey, u64> = table!("outbox/in_flight");
+/// Everybody who keeps a place in a lane.
+pub(super) const MESSAGE_LANES: TableDefinition<'_, LaneKey, ()> = table!("outbox/lanes");
+/// Sequence → since when.
+pub(super) const MESSAGES_DEAD: TableDefinition<'_, u64, u64> = table!("outbox/dead");
+pub(super) const MESSAGES_DELIVERED: TableDefinition<'_, DueKey, ()> = table!("outbox/delivered");
+pub(super) const MESSAGES_DISCARDED: TableDefinition<'_, DueKey, ()> = table!("outbox/discarded");
+
 const RETENTION_SUCCEEDED: TableDefinition<'_, DueKey, ()> = table!("retention/succeeded");
 const RETENTION_FAILED: TableDefinition<'_, DueKey, ()> = table!("retention/failed_terminal");
 const RETENTION_TOMBSTONE: TableDefinition<'_, DueKey, ()> = table!("retention/tombstone");
@@ -59,6 +79,8 @@ pub(super) mod meta {
     pub(in crate::storage) const INCARNATION: &str = "incarnation";
     /// The clocks that the file has seen.
     pub(in crate::storage) const CLOCKS: &str = "clocks";
+    /// The highest sequence of a message that is not there any more, so that none is used twice.
+    pub(in crate::storage) const SEQUENCE: &str = "sequence";
 }
 
 pub(super) fn index_key(identity: &Identity) -> (u8, &str, &str, &str, &str) {

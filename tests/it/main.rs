@@ -12,6 +12,7 @@ mod inbox;
 mod kill;
 mod model;
 mod operation;
+mod outbox;
 #[cfg(feature = "json")]
 mod portable;
 mod progress;

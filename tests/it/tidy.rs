@@ -26,6 +26,8 @@ const EDGES: &[(&str, &[&str])] = &[
     // The mark of a message is made in a transaction, and its outcome is decided like any other.
     ("inbox", &["error", "machine", "operation", "reconcile", "storage", "store", "transaction"]),
     ("transaction", &["engine", "error", "operation", "storage", "store"]),
+    // `Decision` is a word of both.
+    ("outbox", &["engine", "error", "machine", "reconcile", "storage", "store"]),
 ];
 
 struct Source {
