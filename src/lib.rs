@@ -98,7 +98,7 @@ pub use operation::{
 pub use options::{Options, Recovery, Sharing};
 pub use outbox::{
     Delivery, DeliveryError, MessageFilter, MessageListing, MessagePage, MessageView, Outbox, Relay, RelayHandle,
-    RelayReport, Sent,
+    RelayReport, Sending, Sent,
 };
 pub use progress::{Progress, Work};
 pub use reconcile::{Decision, Verdict};

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use redb::{Key, MultimapTable, MultimapTableDefinition, Table, TableDefinition, Value};
 
-use crate::engine::{Ended, heard};
+use crate::engine::{Ended, Unheard, heard};
 use crate::error::{Error, ErrorKind, Result};
 use crate::operation::{Claim, Settlement};
 use crate::storage::batch::{Batch, DriveError, Moment, NOBODY};
@@ -177,12 +177,20 @@ impl<'txn> Transaction<'_, 'txn> {
         Ok(())
     }
 
-    /// What a command of ours was told. One that broke off half-way breaks the whole transaction.
+    /// What a command of ours on a record was told.
     pub(crate) fn heard<T>(&mut self, driven: std::result::Result<T, DriveError>) -> Result<T> {
-        if let Err(DriveError::Transaction(error)) = &driven {
-            self.broken.get_or_insert_with(|| Error::new(error.kind(), error.to_string()));
-        }
-        heard(driven)
+        self.unless_broken(heard(driven))
+    }
+
+    /// A command of ours that broke off half-way breaks the whole transaction, whatever the closure makes of it.
+    pub(crate) fn unless_broken<T>(&mut self, heard: std::result::Result<T, Unheard>) -> Result<T> {
+        heard.map_err(|unheard| match unheard {
+            Unheard::Refused(error) => error,
+            Unheard::Broken(error) => {
+                self.broken.get_or_insert_with(|| Error::new(error.kind(), error.to_string()));
+                error
+            }
+        })
     }
 
     fn admit(&self, name: &str) -> Result<()> {

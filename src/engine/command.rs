@@ -8,6 +8,7 @@ use crate::machine::message::event::Rejection as MessageRejection;
 use crate::machine::record::RecordId;
 use crate::storage::batch::{DriveError, Moment, Step};
 use crate::storage::file::Durable;
+use crate::storage::outbox::OutboxError;
 use crate::storage::outbox::work::{Done, Work};
 use crate::storage::sweep::{Owners, Swept};
 
@@ -91,11 +92,28 @@ impl Command {
     }
 }
 
-/// What a command that was driven without the writer is told.
-pub(crate) fn heard<T>(driven: std::result::Result<T, DriveError>) -> Result<T> {
+/// Why a command that was driven without the writer did nothing.
+#[derive(Debug)]
+pub(crate) enum Unheard {
+    /// It alone is concerned.
+    Refused(Error),
+    /// The transaction as a whole cannot go on: something may be written half.
+    Broken(Error),
+}
+
+pub(crate) fn heard<T>(driven: std::result::Result<T, DriveError>) -> std::result::Result<T, Unheard> {
     driven.map_err(|error| match error {
-        DriveError::Rejected(rejection) => rejected(rejection),
-        DriveError::Unreadable(error) | DriveError::Transaction(error) => error,
+        DriveError::Rejected(rejection) => Unheard::Refused(rejected(rejection)),
+        DriveError::Unreadable(error) => Unheard::Refused(error),
+        DriveError::Transaction(error) => Unheard::Broken(error),
+    })
+}
+
+pub(crate) fn heard_message<T>(driven: std::result::Result<T, OutboxError>) -> std::result::Result<T, Unheard> {
+    driven.map_err(|error| match error {
+        OutboxError::Rejected(rejection, at) => Unheard::Refused(rejected_message(rejection, at)),
+        OutboxError::Unreadable(error) => Unheard::Refused(error),
+        OutboxError::Transaction(error) => Unheard::Broken(error),
     })
 }
 

@@ -21,7 +21,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use parking_lot::Mutex;
 
-pub(crate) use command::{Driven, heard};
+pub(crate) use command::{Driven, Unheard, heard, heard_message};
 pub(crate) use keeper::{Ended, Hold};
 pub(crate) use post::{Post, Running, mixed_up};
 pub(crate) use waiters::Waiting;
@@ -215,7 +215,7 @@ impl Engine {
     }
 
     pub(crate) fn read<T>(&self, work: impl FnOnce(&Snapshot) -> Result<T>) -> Result<T> {
-        if Inside::is_within(&self.shared) { self.shared.file.read_within(work) } else { self.shared.file.read(work) }
+        self.shared.read(work)
     }
 
     pub(crate) fn file(&self) -> &StoreFile {
@@ -269,12 +269,15 @@ impl Engine {
                 is_at_work = true;
                 let value = work(batch, shared.time.moment())?;
                 is_at_work = false;
-                Ok((value, batch.take_freed()))
+                Ok((value, batch.take_freed(), batch.has_mail()))
             })
         });
         match written {
-            Ok((value, freed)) => {
+            Ok((value, freed, has_mail)) => {
                 shared.waiters.wake(&freed);
+                if has_mail {
+                    shared.bell.ring();
+                }
                 Ok(value)
             }
             Err(WriteError::Aborted(error)) if is_at_work => Err(error),
@@ -384,6 +387,10 @@ impl Shared {
         let (reply, answer) = bounded(1);
         queue.send(Message::Do(command(reply))).map_err(|_| self.health.error())?;
         Ok(Pending { answer, health: &self.health })
+    }
+
+    fn read<T>(&self, work: impl FnOnce(&Snapshot) -> Result<T>) -> Result<T> {
+        if Inside::is_within(self) { self.file.read_within(work) } else { self.file.read(work) }
     }
 
     /// Stops the store if its path names another file by now.

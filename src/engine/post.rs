@@ -69,7 +69,7 @@ impl Post {
     pub(crate) fn outlook(&self, topics: Option<&[Box<str>]>) -> Result<Outlook> {
         self.check_health()?;
         let now = self.moment().now;
-        self.shared.file.read(|snapshot| snapshot.outlook(topics, now))
+        self.shared.read(|snapshot| snapshot.outlook(topics, now))
     }
 
     pub(crate) fn check_health(&self) -> Result<()> {

@@ -51,7 +51,8 @@ impl Timekeeper {
             Some(known) => known.went_back(wall) || batch.is_dirty() && known.is_behind(now, wall),
             None => batch.is_dirty(),
         };
-        if is_due {
+        // An import has brought the clocks of its original along: time goes on from them.
+        if is_due && batch.anchor()? == known {
             batch.set_anchor(Anchor::noted(known, now, wall))?;
         }
         Ok(value)

@@ -3,10 +3,12 @@
 mod delivery;
 mod relay;
 mod view;
+mod within;
 
 pub use delivery::{Delivery, DeliveryError};
 pub use relay::{Relay, RelayHandle, RelayReport};
 pub use view::{MessageFilter, MessageListing, MessagePage, MessageView};
+pub use within::Sending;
 
 use crate::engine::mixed_up;
 use crate::error::{Error, Result};

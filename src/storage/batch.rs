@@ -351,6 +351,13 @@ impl<'txn> Batch<'txn> {
         self.put(None, record)
     }
 
+    /// Gives messages numbers from at least the one after this.
+    #[cfg(feature = "json")]
+    pub(super) fn reach_sequence(&mut self, least: u64) -> Result<()> {
+        let [last] = super::snapshot::meta(&self.meta_table()?, meta::SEQUENCE)?.unwrap_or([0]);
+        if last < least { self.set_meta(meta::SEQUENCE, [least]) } else { Ok(()) }
+    }
+
     /// Counts this store's opens from at least so many.
     #[cfg(feature = "json")]
     pub(super) fn reach_incarnation(&mut self, least: u64) -> Result<()> {

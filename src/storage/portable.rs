@@ -1,7 +1,7 @@
 //! A store as lines of JSON: what `export` writes and `import` reads.
 //!
-//! `{"export":{…}}` first, then a `{"record":{…}}` for each in the order of their numbers, then `{"end":{…}}` with their
-//! count and the xxh3-128 of all lines before it: a store that lacks a key would let it run again, so an export that
+//! `{"export":{…}}` first, then a `{"record":{…}}` for each record and a `{"message":{…}}` for each message of the outbox, in
+//! the order of their numbers, then `{"end":{…}}` with their counts and the xxh3-128 of all lines before it: a store that lacks a key would let it run again, so an export that
 //! was cut or changed is refused as a whole. A record's line holds all that its row holds.
 
 use std::io::{self, BufRead, Read, Write};
@@ -13,9 +13,11 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::batch::Batch;
 use super::codec::{Body, body_of, decode, record_of};
-use super::fault;
-use super::snapshot::Snapshot;
+use super::snapshot::{Snapshot, Visit};
+use super::tables::meta;
+use super::{fault, outbox};
 use crate::error::{Error, ErrorKind, Result};
+use crate::machine::message::stored::{Sequence, State as MessageState, StoredMessage};
 use crate::machine::record::{Decision, Record, RecordId, State};
 use crate::machine::response::Response;
 use crate::machine::time::{Anchor, Timestamp};
@@ -28,9 +30,10 @@ const LINE_BYTES_MAX: u64 = 24 * 1024 * 1024;
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Line<Content> {
+enum Line<Record, Message> {
     Export(Header),
-    Record(Content),
+    Record(Record),
+    Message(Message),
     End(Footer),
 }
 
@@ -38,8 +41,11 @@ enum Line<Content> {
 struct Header {
     format: u32,
     records: u64,
+    messages: u64,
     /// Opens so far: an open of the copy must not pass for one of the original.
     incarnation: u64,
+    /// The highest number of a message that is gone.
+    sequence: u64,
     /// Mark, wall clock, furthest wall clock and the mark then.
     clocks: Option<[Timestamp; 4]>,
 }
@@ -55,6 +61,19 @@ struct Row<Str, Decisions, Stored> {
 type RowRef<'a> = Row<&'a str, &'a [Decision], &'a State>;
 type RowFound = Row<String, Vec<Decision>, State>;
 
+#[derive(Serialize, Deserialize)]
+struct Letter<Str, Headers, Stored> {
+    sequence: u64,
+    status: Str,
+    body: outbox::codec::Body<Str, Headers, Hex, Stored>,
+    payload: Content,
+}
+
+type LetterRef<'a> = Letter<&'a str, &'a [outbox::codec::Header], &'a MessageState>;
+type LetterFound = Letter<String, Vec<outbox::codec::Header>, MessageState>;
+type LineRef<'a> = Line<RowRef<'a>, LetterRef<'a>>;
+type LineFound = Line<RowFound, LetterFound>;
+
 /// Text as it is, everything else in base64.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -66,6 +85,7 @@ enum Content {
 #[derive(Serialize, Deserialize, PartialEq, Eq)]
 struct Footer {
     records: u64,
+    messages: u64,
     xxh3_128: String,
 }
 
@@ -102,30 +122,32 @@ impl Content {
     fn into_bytes(self) -> Result<Vec<u8>, String> {
         match self {
             Self::Text(text) => Ok(text.into_bytes()),
-            Self::Base64(text) => BASE64.decode(text.as_bytes()).map_err(|error| format!("the response: {error}")),
+            Self::Base64(text) => BASE64.decode(text.as_bytes()).map_err(|error| format!("what is in base64: {error}")),
         }
     }
 }
 
 impl Footer {
-    fn of(records: u64, sum: &Xxh3) -> Self {
-        Self { records, xxh3_128: format!("{:032x}", sum.digest128()) }
+    fn of(records: u64, messages: u64, sum: &Xxh3) -> Self {
+        Self { records, messages, xxh3_128: format!("{:032x}", sum.digest128()) }
     }
 }
 
 impl Snapshot {
-    /// Writes every record as a line. Every row is checked on the way. Returns how many there were.
+    /// Writes every record and every message as a line. Every row is checked on the way. Returns how many there were.
     pub(crate) fn export(&self, to: impl Write, reporter: &Reporter) -> Result<u64> {
-        let records = self.count()?;
+        let (records, messages) = (self.count()?, self.message_count()?);
         let header = Header {
             format: EXPORT_FORMAT,
             records,
-            incarnation: self.incarnation()?,
+            messages,
+            incarnation: self.number(meta::INCARNATION)?,
+            sequence: self.number(meta::SEQUENCE)?,
             clocks: self
                 .anchor()?
                 .map(|Anchor { mark, wall, wall_max, mark_at_max }| [mark, wall, wall_max, mark_at_max]),
         };
-        let mut counter = reporter.count(Work::Export, Some(records));
+        let mut counter = reporter.count(Work::Export, Some(records + messages));
         let mut lines = Lines { to, sum: Xxh3::new() };
         lines.write(&Line::Export(header))?;
         for entry in self.records().iter().map_err(fault::storage)? {
@@ -135,11 +157,16 @@ impl Snapshot {
             lines.write(&Line::Record(row_of(&record)))?;
             counter.row();
         }
-        let footer = Footer::of(records, &lines.sum);
+        self.scan_messages(None, |stored| {
+            lines.write(&Line::Message(letter_of(&stored)))?;
+            counter.row();
+            Ok(Visit::Next)
+        })?;
+        let footer = Footer::of(records, messages, &lines.sum);
         lines.write(&Line::End(footer))?;
         lines.to.flush().map_err(not_written)?;
         counter.finish();
-        Ok(records)
+        Ok(records + messages)
     }
 }
 
@@ -149,7 +176,7 @@ struct Lines<W> {
 }
 
 impl<W: Write> Lines<W> {
-    fn write(&mut self, line: &Line<RowRef<'_>>) -> Result<()> {
+    fn write(&mut self, line: &LineRef<'_>) -> Result<()> {
         let mut text = serde_json::to_vec(line).map_err(|error| not_written(error.into()))?;
         text.push(b'\n');
         self.sum.update(&text);
@@ -167,18 +194,28 @@ fn row_of(record: &Record) -> RowRef<'_> {
     }
 }
 
+fn letter_of(stored: &StoredMessage) -> LetterRef<'_> {
+    let (_, _, digest) = stored.head.fingerprint.to_stored();
+    Letter {
+        sequence: stored.head.sequence.0,
+        status: stored.status().as_str(),
+        body: outbox::codec::body_of(stored, Hex(digest.to_vec())),
+        payload: Content::of(&stored.head.message.payload),
+    }
+}
+
 fn not_written(error: io::Error) -> Error {
     Error::new(ErrorKind::Io, format!("write the export: {error}")).with_source(error)
 }
 
 impl Batch<'_> {
     /// Takes over an export, whole or, on an error, not at all: then the transaction must be aborted. The store has to
-    /// be empty. Returns how many records there were, and the store time of the original.
+    /// be empty. Returns how many records and messages there were, and the store time of the original.
     pub(crate) fn import(&mut self, from: impl BufRead, reporter: &Reporter) -> Result<(u64, Option<Timestamp>)> {
-        if let Some(last) = self.last_id()? {
+        if self.last_id()?.is_some() || self.outbox()?.last()?.is_some() {
             return Err(Error::new(
                 ErrorKind::Refused,
-                format!("an import needs an empty store, and this one has records (up to number {last})"),
+                "an import needs an empty store, and this one has records or messages",
             ));
         }
         let mut source = Source { from, sum: Xxh3::new(), line: Vec::new(), number: 0 };
@@ -190,8 +227,8 @@ impl Batch<'_> {
                 format!("the export has format {found}; this release reads {EXPORT_FORMAT}"),
             ));
         }
-        let mut counter = reporter.count(Work::Import, Some(header.records));
-        let mut records = 0;
+        let mut counter = reporter.count(Work::Import, Some(header.records.saturating_add(header.messages)));
+        let (mut records, mut messages) = (0, 0);
         loop {
             match source.next()? {
                 Line::Record(row) => {
@@ -200,13 +237,25 @@ impl Batch<'_> {
                     records += 1;
                     counter.row();
                 }
-                Line::End(found) if found == Footer::of(records, &source.sum) && records == header.records => break,
+                Line::Message(letter) => {
+                    let stored = message_from(letter).map_err(|reason| source.wrong(reason))?;
+                    self.outbox()?.take_over(&stored).map_err(|error| source.context(error))?;
+                    messages += 1;
+                    counter.row();
+                }
+                Line::End(found)
+                    if found == Footer::of(records, messages, &source.sum)
+                        && (records, messages) == (header.records, header.messages) =>
+                {
+                    break;
+                }
                 Line::End(_) => return Err(source.wrong("the export was cut or changed after it was written")),
                 Line::Export(_) => return Err(source.wrong("a second export begins")),
             }
         }
         source.expect_end()?;
         self.reach_incarnation(header.incarnation)?;
+        self.reach_sequence(header.sequence)?;
         let anchor =
             header.clocks.map(|[mark, wall, wall_max, mark_at_max]| Anchor { mark, wall, wall_max, mark_at_max });
         if let Some(anchor) = anchor
@@ -215,7 +264,7 @@ impl Batch<'_> {
             self.set_anchor(anchor)?;
         }
         counter.finish();
-        Ok((records, anchor.map(|anchor| anchor.mark)))
+        Ok((records + messages, anchor.map(|anchor| anchor.mark)))
     }
 }
 
@@ -228,7 +277,7 @@ struct Source<R> {
 }
 
 impl<R: BufRead> Source<R> {
-    fn next(&mut self) -> Result<Line<RowFound>> {
+    fn next(&mut self) -> Result<LineFound> {
         self.sum.update(&self.line);
         self.number += 1;
         self.read()?;
@@ -269,4 +318,12 @@ fn record_from(row: RowFound) -> Result<Record, String> {
     let response = response.map(Content::into_bytes).transpose()?.unwrap_or_default();
     let record = record_of(RecordId(id), body, &response).map_err(|error| error.to_string())?;
     if record.status().as_str() == status { Ok(record) } else { Err(format!("a record that is not {status}")) }
+}
+
+/// A message that may be written.
+fn message_from(letter: LetterFound) -> Result<StoredMessage, String> {
+    let Letter { sequence, status, body, payload } = letter;
+    let stored = outbox::codec::message_of(Sequence(sequence), body, payload.into_bytes()?);
+    let stored = stored.map_err(|error| error.to_string())?;
+    if stored.status().as_str() == status { Ok(stored) } else { Err(format!("a message that is not {status}")) }
 }

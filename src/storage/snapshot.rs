@@ -109,12 +109,12 @@ impl Snapshot {
         &self.records
     }
 
-    /// How often the store was opened for writing.
+    /// A number of the meta table; 0 if it was never written.
     #[cfg(feature = "json")]
-    pub(super) fn incarnation(&self) -> Result<u64> {
+    pub(super) fn number(&self, name: &str) -> Result<u64> {
         let table = self.txn.open_table(META).map_err(fault::table)?;
-        let [last] = meta(&table, meta::INCARNATION)?.unwrap_or([0]);
-        Ok(last)
+        let [number] = meta(&table, name)?.unwrap_or([0]);
+        Ok(number)
     }
 
     /// The clocks the file has seen, if it has seen any.

@@ -157,7 +157,7 @@ fn import_takes_nothing_that_is_out_of_bounds() {
             "\"attempt\":1,\"generation\":0,\"reference\":null,\"decisions\":[],\"state\":{\"Un",
             "\"attempt\":0,\"generation\":0,\"reference\":null,\"decisions\":[],\"state\":{\"Un",
         ),
-        ("\"records\":2,\"inc", "\"records\":3,\"inc"),
+        ("\"records\":2,\"mess", "\"records\":3,\"mess"),
         ("\"key\":\"b\"", "\"key\":\"\""),
         ("\"key\":\"b\"", "\"key\":\"a\""),
         ("\"key\":\"b\"", "\"key\":\"b\\u0007\""),
@@ -175,7 +175,7 @@ fn import_takes_nothing_that_is_out_of_bounds() {
         let body = whole.replacen(good, bad, 1);
         let (body, _) = body.rsplit_once("{\"end\"").unwrap();
         let sum = xxhash_rust::xxh3::xxh3_128(body.as_bytes());
-        let forged = format!("{body}{{\"end\":{{\"records\":2,\"xxh3_128\":\"{sum:032x}\"}}}}\n");
+        let forged = format!("{body}{{\"end\":{{\"records\":2,\"messages\":0,\"xxh3_128\":\"{sum:032x}\"}}}}\n");
         let empty = Store::in_memory().unwrap();
         let error = empty.import(forged.as_bytes()).expect_err(bad);
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{bad}: {error}");
@@ -194,7 +194,7 @@ fn what_is_no_export_is_refused_whatever_its_size() {
         ("a gigabyte without an end", Box::new(io::BufReader::new(long_line))),
         ("another file", Box::new(&include_bytes!("../golden/v1/store.txt")[..])),
         ("deep JSON", Box::new(io::Cursor::new("[".repeat(100_000)))),
-        ("another format", Box::new(&br#"{"export":{"format":2,"records":0,"incarnation":0,"clocks":null}}"#[..])),
+        ("another format", Box::new(&br#"{"export":{"format":2,"records":0,"messages":0,"incarnation":0,"sequence":0,"clocks":null}}"#[..])),
     ] {
         let error = store.import(input).expect_err(name);
         assert!(matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::NewerFormat), "{name}: {error}");

@@ -27,7 +27,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("inbox", &["error", "machine", "operation", "reconcile", "storage", "store", "transaction"]),
     ("transaction", &["engine", "error", "operation", "storage", "store"]),
     // `Decision` is a word of both.
-    ("outbox", &["engine", "error", "machine", "reconcile", "storage", "store"]),
+    ("outbox", &["engine", "error", "machine", "reconcile", "storage", "store", "transaction"]),
 ];
 
 struct Source {

@@ -8,7 +8,7 @@ use crate::machine::time::{Span, Timestamp};
 use crate::storage::codec::{DecodeError, Space, fingerprint, seal, unseal};
 
 #[derive(Serialize, Deserialize)]
-struct Body<Str, Headers, Digest, Stored> {
+pub(in crate::storage) struct Body<Str, Headers, Digest, Stored> {
     id: Str,
     topic: Str,
     lane: Option<Str>,
@@ -24,8 +24,10 @@ struct Body<Str, Headers, Digest, Stored> {
     state: Stored,
 }
 
-type BodyRef<'a> = Body<&'a str, &'a [(Box<str>, Box<str>)], &'a [u8], &'a State>;
-type BodyFound<'a> = Body<&'a str, Vec<(Box<str>, Box<str>)>, &'a [u8], State>;
+/// Name and value.
+pub(in crate::storage) type Header = (Box<str>, Box<str>);
+type BodyRef<'a> = Body<&'a str, &'a [Header], &'a [u8], &'a State>;
+type BodyFound<'a> = Body<&'a str, Vec<Header>, &'a [u8], State>;
 
 /// The row of a message.
 ///
@@ -33,9 +35,19 @@ type BodyFound<'a> = Body<&'a str, Vec<(Box<str>, Box<str>)>, &'a [u8], State>;
 /// If the message breaks its own invariants: only a defect of this crate can do that, and it must not reach the disk.
 pub(in crate::storage) fn encode(stored: &StoredMessage) -> Vec<u8> {
     assert_eq!(stored.check(), Ok(()), "a message is checked before it is written");
+    let (_, _, digest) = stored.head.fingerprint.to_stored();
+    let body: BodyRef<'_> = body_of(stored, digest);
+    seal(Space::Messages, stored.head.sequence.0, &body, &stored.head.message.payload)
+}
+
+/// What a message is written as, with the digest of its fingerprint in the shape that suits the format.
+pub(in crate::storage) fn body_of<Digest>(
+    stored: &StoredMessage,
+    digest: Digest,
+) -> Body<&str, &[Header], Digest, &State> {
     let head = &stored.head;
-    let (algorithm, payload_len, digest) = head.fingerprint.to_stored();
-    let body: BodyRef<'_> = Body {
+    let (algorithm, payload_len, _) = head.fingerprint.to_stored();
+    Body {
         id: &head.message.id,
         topic: &head.message.topic,
         lane: head.message.lane.as_deref(),
@@ -49,30 +61,38 @@ pub(in crate::storage) fn encode(stored: &StoredMessage) -> Vec<u8> {
         redrives: head.redrives,
         last_error: head.last_error.as_deref(),
         state: &stored.state,
-    };
-    seal(Space::Messages, head.sequence.0, &body, &head.message.payload)
+    }
 }
 
 /// The message of a row. Never guesses: what was not written by this format is an error.
 pub(in crate::storage) fn decode(sequence: Sequence, row: &[u8]) -> Result<StoredMessage, DecodeError> {
     let (body, payload) = unseal::<BodyFound<'_>>(Space::Messages, sequence.0, row)?;
+    message_of(sequence, body, payload.to_vec())
+}
+
+/// The message that was written so; never one out of bounds.
+pub(in crate::storage) fn message_of<Str: AsRef<str>, Digest: AsRef<[u8]>>(
+    sequence: Sequence,
+    body: Body<Str, Vec<Header>, Digest, State>,
+    payload: Vec<u8>,
+) -> Result<StoredMessage, DecodeError> {
     let message = Message {
-        id: body.id.into(),
-        topic: body.topic.into(),
-        lane: body.lane.map(Into::into),
+        id: body.id.as_ref().into(),
+        topic: body.topic.as_ref().into(),
+        lane: body.lane.map(|lane| lane.as_ref().into()),
         headers: body.headers,
-        payload: payload.to_vec(),
+        payload,
         delay: Span::ZERO,
     };
     let head = Head {
         sequence,
         message,
-        fingerprint: fingerprint(body.algorithm, body.payload_len, body.digest)?,
+        fingerprint: fingerprint(body.algorithm, body.payload_len, body.digest.as_ref())?,
         sent_at: body.sent_at,
         attempts: body.attempts,
         takes: body.takes,
         redrives: body.redrives,
-        last_error: body.last_error.map(Into::into),
+        last_error: body.last_error.map(|error| error.as_ref().into()),
     };
     let stored = head.with(body.state);
     stored.check().map_err(DecodeError::Damaged)?;

@@ -53,6 +53,12 @@ impl Snapshot {
         decoded(sequence, row.value()).map(Some)
     }
 
+    /// How many messages there are, without counting them.
+    #[cfg(feature = "json")]
+    pub(crate) fn message_count(&self) -> Result<u64> {
+        self.txn.open_table(tables::MESSAGES).map_err(fault::table)?.len().map_err(fault::storage)
+    }
+
     /// Visits messages in the order of their sequence, from behind `after`, until `visit` says stop.
     pub(crate) fn scan_messages(
         &self,

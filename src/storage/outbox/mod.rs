@@ -92,7 +92,20 @@ impl<'txn> OutboxTables<'txn> {
         Ok(Context { now, incarnation, fresh: Sequence(fresh), retention })
     }
 
-    fn last(&self) -> Result<Option<u64>> {
+    /// Takes over a message of another store under its number, behind all that are there.
+    #[cfg(feature = "json")]
+    pub(super) fn take_over(&mut self, stored: &StoredMessage) -> Result<()> {
+        let sequence = stored.head.sequence.0;
+        if sequence == 0 || self.last()?.is_some_and(|last| sequence <= last) {
+            return Err(Error::invalid_input(format!("message {sequence} is out of order")));
+        }
+        if self.ids.get(&*stored.head.message.id).map_err(fault::storage)?.is_some() {
+            return Err(Error::invalid_input(format!("message {sequence} is the second of its id")));
+        }
+        self.put(None, stored)
+    }
+
+    pub(super) fn last(&self) -> Result<Option<u64>> {
         Ok(self.messages.last().map_err(fault::storage)?.map(|(sequence, _)| sequence.value()))
     }
 

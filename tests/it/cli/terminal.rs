@@ -123,7 +123,7 @@ fn many(shell: &Shell, records: usize) -> Vec<u8> {
         text.push('\n');
     }
     let sum = xxhash_rust::xxh3::xxh3_128(text.as_bytes());
-    text.push_str(&format!("{{\"end\":{{\"records\":{records},\"xxh3_128\":\"{sum:032x}\"}}}}\n"));
+    text.push_str(&format!("{{\"end\":{{\"records\":{records},\"messages\":0,\"xxh3_128\":\"{sum:032x}\"}}}}\n"));
     fs::remove_file(shell.store()).unwrap();
     text.into_bytes()
 }

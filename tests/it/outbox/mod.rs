@@ -11,6 +11,7 @@ mod relaying;
 mod retention;
 mod sending;
 mod shared;
+mod within;
 
 use std::time::Duration;
 
