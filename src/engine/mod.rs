@@ -113,7 +113,6 @@ impl Engine {
         // for their leases.
         if engine.shared.file.sharing() == Sharing::Exclusive {
             engine.end_claims(Owners::AllBut(0))?;
-            engine.end_leases(Owners::AllBut(0))?;
         } else if anchor.is_some_and(|anchor| anchor.went_back(engine.moment().wall)) {
             // A command without steps: the writer notes the clock, from which the next open measures. Who is only turned
             // away writes nothing, and would wait for the end of a lease for ever.
@@ -329,9 +328,7 @@ impl Engine {
         }
         let mine = self.shared.incarnation.load(Ordering::Acquire);
         let ended = match self.shared.health.check() {
-            Ok(()) if mine != 0 => {
-                self.end_claims(Owners::Only(mine)).and_then(|()| self.end_leases(Owners::Only(mine)))
-            }
+            Ok(()) if mine != 0 => self.end_claims(Owners::Only(mine)),
             stopped_or_unused => stopped_or_unused,
         };
         self.shared.health.close();

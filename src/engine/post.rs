@@ -15,10 +15,7 @@ use crate::options::Sharing;
 use crate::storage::batch::Moment;
 use crate::storage::outbox::look::Outlook;
 use crate::storage::outbox::work::{Done, Round, Rounded, Work};
-use crate::storage::sweep::Owners;
 
-/// Leases of messages ended in one commit at open and close.
-const END_LEASES_ROWS_MAX: usize = 1024;
 /// Relays that run in threads of the store, at most: each holds one.
 const RELAYS_MAX: usize = 256;
 
@@ -62,7 +59,7 @@ impl Post {
     pub(crate) fn round(&self, round: Round) -> Result<Rounded> {
         match self.work(Work::Round(round))? {
             Done::Round(rounded) => Ok(rounded),
-            Done::Sent(_) | Done::Decided(_) | Done::Ended(_) => Err(mixed_up()),
+            Done::Sent(_) | Done::Decided(_) => Err(mixed_up()),
         }
     }
 
@@ -159,18 +156,6 @@ impl Engine {
         });
         workers.insert(0, worker);
         Ok(Running { stopped, post, ended })
-    }
-
-    pub(super) fn end_leases(&self, owners: Owners) -> Result<()> {
-        loop {
-            let ended = match self.post().work(Work::EndLeases(owners, END_LEASES_ROWS_MAX))? {
-                Done::Ended(ended) => ended,
-                Done::Sent(_) | Done::Round(_) | Done::Decided(_) => return Err(mixed_up()),
-            };
-            if ended < END_LEASES_ROWS_MAX {
-                return Ok(());
-            }
-        }
     }
 }
 

@@ -109,7 +109,7 @@ impl Outbox {
         }
         match self.store.engine().post().work(Work::Send(admitted))? {
             Done::Sent(answers) => Ok(answers.into_iter().map(Sent::of).collect()),
-            Done::Round(_) | Done::Decided(_) | Done::Ended(_) => Err(mixed_up()),
+            Done::Round(_) | Done::Decided(_) => Err(mixed_up()),
         }
     }
 
@@ -251,7 +251,7 @@ impl Outbox {
     fn decide(&self, id: &str, event: Event) -> Result<MessageView> {
         match self.store.engine().post().work(Work::Decide(id.into(), event))? {
             Done::Decided(stored) => Ok(view(*stored)),
-            Done::Sent(_) | Done::Round(_) | Done::Ended(_) => Err(mixed_up()),
+            Done::Sent(_) | Done::Round(_) => Err(mixed_up()),
         }
     }
 }

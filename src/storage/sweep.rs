@@ -110,7 +110,7 @@ impl Batch<'_> {
         Ok(swept)
     }
 
-    /// Ends at most `rows_max` claims of the given owners, from behind `after`.
+    /// Ends at most `rows_max` claims and leases of messages of the given owners, from behind `after`.
     pub(crate) fn end_claims(
         &mut self,
         owners: Owners,
@@ -123,6 +123,10 @@ impl Batch<'_> {
         for id in held {
             swept.end_lease(self.touch(id, Event::OwnerGone, moment)?);
         }
+        // In the same commit, so that no crash finds an owner half gone.
+        let rows_left = rows_max.saturating_sub(swept.rows());
+        swept.messages_released = self.outbox()?.end_leases(owners, rows_left, moment.now)?;
+        swept.more |= swept.messages_released == rows_left as u64;
         Ok(swept)
     }
 

@@ -240,7 +240,7 @@ fn kill_before_the_commit_leaves_the_message_to_the_next_delivery_and_after_it_t
         let world = World::new();
         world.open().close().unwrap();
         for kills in 0.. {
-            let mut child = Child::start(module_path!(), &world, format!("{sharing}"));
+            let mut child = Child::start(module_path!(), &world, sharing);
             child.expect("consuming");
             if kills == 15 {
                 child.expect("all acknowledged");

@@ -233,7 +233,7 @@ fn closed_store_begins_no_transaction_and_a_running_one_is_waited_for() {
     let world = World::new();
     let store = world.open();
     std::thread::scope(|scope| {
-        let (inside, entered) = std::sync::mpsc::channel();
+        let (inside, entered) = std::sync::mpsc::sync_channel(1);
         let running = scope.spawn({
             let store = store.clone();
             move || {

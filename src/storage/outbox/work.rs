@@ -30,7 +30,6 @@ pub(crate) enum Work {
     Round(Round),
     /// A person's word on the message of this id.
     Decide(Box<str>, Event),
-    EndLeases(Owners, usize),
 }
 
 /// What a relay says and asks in one commit.
@@ -54,8 +53,6 @@ pub(crate) enum Done {
     Sent(Vec<Enqueued>),
     Round(Rounded),
     Decided(Box<StoredMessage>),
-    /// How many leases were ended.
-    Ended(usize),
 }
 
 /// Whether a sent message is new.
@@ -110,7 +107,6 @@ impl Batch<'_> {
             Work::Send(messages) => Done::Sent(self.send(messages, moment)?),
             Work::Round(round) => Done::Round(self.outbox()?.round(round, moment.now, incarnation, retention)?),
             Work::Decide(id, event) => Done::Decided(self.outbox()?.decide(&id, event, moment.now, retention)?.into()),
-            Work::EndLeases(owners, rows_max) => Done::Ended(self.outbox()?.end_leases(owners, rows_max, moment.now)?),
         })
     }
 }
@@ -289,19 +285,19 @@ impl OutboxTables<'_> {
         self.touch_all(over, || Event::Tick, now)
     }
 
-    fn end_leases(&mut self, owners: Owners, rows_max: usize, now: Timestamp) -> Result<usize> {
+    /// Ends at most `rows_max` leases of the given owners. Returns how many.
+    pub(in crate::storage) fn end_leases(&mut self, owners: Owners, rows_max: usize, now: Timestamp) -> Result<u64> {
         let mut theirs = Vec::new();
         for entry in self.in_flight.iter().map_err(fault::storage)? {
             let (key, incarnation) = entry.map_err(fault::storage)?;
-            if owners.include(incarnation.value()) {
-                theirs.push(Sequence(key.value().1));
-            }
             if theirs.len() == rows_max {
                 break;
             }
+            if owners.include(incarnation.value()) {
+                theirs.push(Sequence(key.value().1));
+            }
         }
-        let ended = self.touch_all(theirs, || Event::OwnerGone, now)?;
-        Ok(usize::try_from(ended).unwrap_or(usize::MAX))
+        self.touch_all(theirs, || Event::OwnerGone, now)
     }
 
     /// Drives one event for each. A row that cannot be read is left alone: it must not stop the others.

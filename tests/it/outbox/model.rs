@@ -36,7 +36,7 @@ struct Model {
 }
 
 fn lane_of(id: usize) -> Option<usize> {
-    (id % 3 != 0).then_some(id % 3)
+    (!id.is_multiple_of(3)).then_some(id % 3)
 }
 
 fn content(id: usize) -> Message {
