@@ -194,7 +194,12 @@ fn what_is_no_export_is_refused_whatever_its_size() {
         ("a gigabyte without an end", Box::new(io::BufReader::new(long_line))),
         ("another file", Box::new(&include_bytes!("../golden/v1/store.txt")[..])),
         ("deep JSON", Box::new(io::Cursor::new("[".repeat(100_000)))),
-        ("another format", Box::new(&br#"{"export":{"format":2,"records":0,"messages":0,"incarnation":0,"sequence":0,"clocks":null}}"#[..])),
+        (
+            "another format",
+            Box::new(
+                &br#"{"export":{"format":2,"records":0,"messages":0,"incarnation":0,"sequence":0,"clocks":null}}"#[..],
+            ),
+        ),
     ] {
         let error = store.import(input).expect_err(name);
         assert!(matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::NewerFormat), "{name}: {error}");

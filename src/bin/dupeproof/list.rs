@@ -52,7 +52,7 @@ pub(crate) fn collect(store: &Store, filter: &Filter, limit: usize) -> Fallible<
     Ok((found, may_be_more))
 }
 
-fn print(found: &[OperationView], voice: Voice) -> Fallible<()> {
+pub(crate) fn print(found: &[OperationView], voice: Voice) -> Fallible<()> {
     let text = match voice {
         Voice::Json => found.iter().map(|operation| format!("{}\n", view::json(operation, false))).collect::<String>(),
         Voice::Human if found.is_empty() => String::new(),

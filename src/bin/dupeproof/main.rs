@@ -5,8 +5,10 @@ mod bar;
 mod code;
 mod duration;
 mod failure;
+mod inbox;
 mod list;
 mod manual;
+mod outbox;
 mod place;
 mod portable;
 mod print;
@@ -38,6 +40,8 @@ fn main() -> ExitCode {
         Command::Show(args) => show::main(&cli.store, args, voice),
         Command::Resolve(args) => resolve::main(&cli.store, args, voice),
         Command::Reconcile(args) => reconcile::main(&cli.store, args, voice),
+        Command::Inbox(command) => inbox::main(&cli.store, command, voice),
+        Command::Outbox(command) => outbox::main(&cli.store, command, voice),
         Command::Stats => upkeep::stats(&cli.store, voice),
         Command::Sweep(args) => upkeep::sweep(&cli.store, args, voice),
         Command::Verify => upkeep::verify(&cli.store, voice),

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use dupeproof::Response;
+use dupeproof::{OperationView, Response};
 
 use crate::Fallible;
 use crate::args::{ShowArgs, StoreArgs};
@@ -20,14 +20,16 @@ pub(crate) fn main(store_args: &StoreArgs, args: &ShowArgs, voice: Voice) -> Fal
         let list = next_command(store_args, &["list", "--tenant", key.tenant(), "--operation", key.operation()]);
         Failure::with_code(code::NOT_FOUND, "there is no record of this key").next(list)
     })?;
+    print(&operation, args.show_response, voice)
+}
+
+pub(crate) fn print(operation: &OperationView, show_response: bool, voice: Voice) -> Fallible<()> {
     if voice == Voice::Json {
-        return print_out(&format!("{}\n", view::json(&operation, args.show_response)));
+        return print_out(&format!("{}\n", view::json(operation, show_response)));
     }
-    let text: String = view::lines(&operation).iter().map(|(name, value)| format!("{name:<20}{value}\n")).collect();
+    let text: String = view::lines(operation).iter().map(|(name, value)| format!("{name:<20}{value}\n")).collect();
     print_out(&text)?;
-    if args.show_response
-        && let Some(bytes) = operation.response.as_ref().and_then(Response::bytes)
-    {
+    if show_response && let Some(bytes) = operation.response.as_ref().and_then(Response::bytes) {
         let recording = Recording::decode(bytes);
         print_out("\n")?;
         // As it was recorded: whoever asks for it wants the bytes.

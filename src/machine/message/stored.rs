@@ -113,6 +113,16 @@ pub enum DeadCause {
     Refused,
 }
 
+impl std::fmt::Display for DeadCause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::AttemptsExhausted => "the last permitted attempt failed",
+            Self::NeverAnswered => "the last permitted attempt ended without a word",
+            Self::Refused => "no attempt can succeed",
+        })
+    }
+}
+
 /// The status of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]

@@ -223,6 +223,8 @@ fn export_of_this_format_is_read_and_written_as_ever() {
     let lines = golden("export.jsonl", || export(&store));
     assert_eq!(String::from_utf8_lossy(&export(&store)), String::from_utf8_lossy(&lines));
     let copy = options(&clock_at(CLOSED_AT), Recovery::Scan).in_memory().expect("starts");
-    assert_eq!(copy.import(lines.as_slice()).expect("a good export"), 9);
+    let (first, last) = (1, 1);
+    let rows = lines.iter().filter(|byte| **byte == b'\n').count() - first - last;
+    assert_eq!(copy.import(lines.as_slice()).expect("a good export"), rows as u64);
     assert_eq!(export(&copy), lines);
 }

@@ -4,6 +4,7 @@ mod beside;
 mod codes;
 mod commands;
 mod load;
+mod messages;
 mod operate;
 mod operator;
 mod recipes;

@@ -260,11 +260,13 @@ fn every_command_has_a_help_with_an_example_and_a_manual_page() {
         .filter(|name| *name != "help")
         .collect();
     assert!(commands.len() >= 14, "{commands:?}");
-    for command in commands {
-        let help = stdout(&shell.output([command, "--help"]));
+    let of_messages = ["inbox list", "inbox show", "inbox resolve"];
+    let of_messages = of_messages.into_iter().chain(["outbox list", "outbox show", "outbox redrive", "outbox discard"]);
+    for command in commands.into_iter().filter(|name| !name.ends_with("box")).chain(of_messages) {
+        let help = stdout(&shell.output(command.split(' ').chain(["--help"])));
         let example = help.split("Example:").nth(1).unwrap_or_else(|| panic!("{command} has no example"));
         assert!(example.contains(&format!("dupeproof {command}")), "{example}");
-        let man = shell.output(["man", command]);
+        let man = shell.output(["man", command.split(' ').next().unwrap()]);
         assert!(code(&man) == 0 && stdout(&man).contains(".TH"), "{command}");
     }
 }

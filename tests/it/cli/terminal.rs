@@ -153,7 +153,7 @@ fn work_that_takes_longer_than_a_second_shows_a_bar_and_takes_it_away() {
     }
     // No terminal, no bar: a log stays readable.
     let output = shell.output(["verify"]);
-    assert_eq!((stderr(&output).as_str(), stdout(&output).as_str()), ("", "200000 records, 0 problems\n"));
+    assert_eq!((stderr(&output).as_str(), stdout(&output).as_str()), ("", "200000 records, 0 messages, 0 problems\n"));
 }
 
 fn signal(child: &Child, name: &str) {

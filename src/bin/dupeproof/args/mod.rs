@@ -1,11 +1,18 @@
 //! What can be said on the command line.
 
+mod messages;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use dupeproof::{OperationKey, Status};
+
+pub(crate) use messages::{
+    DiscardArgs, InboxCommand, InboxListArgs, InboxResolveArgs, InboxShowArgs, MessageArgs, OutboxCommand,
+    OutboxListArgs, OutboxShowArgs, RedriveArgs,
+};
 
 use crate::Fallible;
 use crate::duration::{self, Keep};
@@ -40,6 +47,10 @@ pub(crate) enum Command {
     Show(ShowArgs),
     Resolve(ResolveArgs),
     Reconcile(ReconcileArgs),
+    #[command(subcommand)]
+    Inbox(InboxCommand),
+    #[command(subcommand)]
+    Outbox(OutboxCommand),
     /// Count the records by status
     #[command(after_help = STATS_NOTES)]
     Stats,
@@ -219,6 +230,13 @@ Example:
 pub(crate) struct ResolveArgs {
     #[command(flatten)]
     pub(crate) key: KeyArgs,
+    #[command(flatten)]
+    pub(crate) verdict: VerdictArgs,
+}
+
+/// What is decided, by whom and why.
+#[derive(Debug, Args)]
+pub(crate) struct VerdictArgs {
     /// It happened: repeats exit with 0
     #[arg(long)]
     pub(crate) happened: bool,
@@ -237,6 +255,12 @@ pub(crate) struct ResolveArgs {
     /// What repeats print
     #[arg(long, value_name = "FILE", conflicts_with = "did_not_happen")]
     pub(crate) response: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) decider: DeciderArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DeciderArgs {
     /// Who decides
     #[arg(long, value_name = "NAME")]
     pub(crate) by: String,
