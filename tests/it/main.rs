@@ -8,6 +8,7 @@ mod claims;
 mod cli;
 mod clocks;
 mod concurrency;
+mod examples;
 mod inbox;
 mod kill;
 mod model;
