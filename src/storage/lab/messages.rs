@@ -311,3 +311,24 @@ fn unreadable_message_is_found_and_what_leads_to_it_too() {
         has_stray(&found, sequence);
     }
 }
+
+/// A relay that sleeps is woken by this, and by nothing else before its next look.
+#[test]
+fn bell_rings_for_what_became_due_and_for_nothing_else() {
+    let options = options(&clock_at(0), Recovery::Scan);
+    let store = crate::Store::on(StoreFile::in_memory(&options).expect("made"), &options).expect("starts");
+    let (outbox, post) = (store.outbox(), store.engine().post());
+    let relay = outbox.relay().with_backoff(crate::Backoff::none());
+    let rings = |work: &dyn Fn()| {
+        let before = post.rings();
+        work();
+        post.rings() - before
+    };
+    let message = |id: &str| Message::new(id, "lab", "").with_lane("a");
+    assert_eq!(rings(&|| drop(outbox.send(&message("1")))), 1);
+    assert_eq!(rings(&|| drop(outbox.send(&message("1")))), 0, "a duplicate");
+    assert_eq!(rings(&|| drop(outbox.send(&message("2")))), 0, "it waits behind the first");
+    assert_eq!(rings(&|| drop(relay.run_once(|_| Err("x".parse::<u8>().unwrap_err().into())))), 1, "it is due again");
+    assert_eq!(rings(&|| drop(relay.run_once(|_| Ok(())))), 1, "the second came to the front");
+    assert_eq!(rings(&|| drop(relay.run_once(|_| Ok(())))), 0);
+}
