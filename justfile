@@ -26,6 +26,7 @@ doc:
 # The benchmarks in full; DUPEPROOF_BENCH=quick for a short look
 bench *ARGS:
     cargo bench --bench operation --features json {{ ARGS }}
+    cargo bench --bench outbox
 
 # Licences, duplicate and banned crates, sources, advisories (needs the advisory database)
 deny:

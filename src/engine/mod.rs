@@ -264,6 +264,7 @@ impl Engine {
     /// Ends this open's claims, stops the threads and closes the file. The first error is the one reported; later calls
     /// find the store closed.
     pub(crate) fn close(&self) -> Result<()> {
+        self.shared.bell.close();
         let workers = std::mem::take(&mut *self.workers.lock());
         if workers.is_empty() {
             return Ok(());
