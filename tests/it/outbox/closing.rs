@@ -93,6 +93,8 @@ fn stopped_relay_finishes_what_it_handles_and_gives_back_the_rest() {
     let running = relay(&store).spawn(handler).unwrap();
     assert_eq!(heard.recv().unwrap(), "a");
     std::thread::scope(|scope| {
+        // Ours, so that it is gone and nobody waits for it if this fails.
+        let go = go;
         let stopping = scope.spawn(|| running.stop());
         // It cannot stop before the handler has returned.
         assert_eq!(status_of(&store, "c"), MessageStatus::InFlight);
@@ -264,6 +266,7 @@ fn run_in_another_thread_gives_back_what_it_did_not_come_to_when_the_store_close
     let _running = relay(&store).with_batch(1).spawn(handler).unwrap();
     assert_eq!(heard.recv().unwrap(), "a");
     std::thread::scope(|scope| {
+        let go = go;
         let mut arrived = Vec::new();
         let report = relay(&store).run_once(|message| {
             arrived.push(message.id().to_owned());
