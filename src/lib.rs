@@ -51,6 +51,7 @@
 //!
 //! - [`Store::begin`] and [`Claim`], or [`Store::run_raw`] (with the feature `json`: `Store::run`) for both in one closure.
 //! - [`Operation`] for leases, retention, attempts and waiting; [`Options`] for the file.
+//! - [`Store::outbox`] for what other systems are to hear of.
 //! - [`ErrorKind`] for what to do when a call fails; [`Store::resolve`] for unknown outcomes.
 //! - [`ManualClock`] and [`Store::in_memory`] for your own tests.
 //!

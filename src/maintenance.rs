@@ -30,12 +30,12 @@ pub struct SweepReport {
 }
 
 impl Store {
-    /// Ends lapsed leases, turns expired responses into tombstones and forgets tombstones whose time is over: at most
-    /// `limit` records (up to 1,000,000), in small commits between those of others. The compactor does the same every
-    /// second.
+    /// Ends lapsed leases, turns expired responses into tombstones and forgets tombstones and finished messages whose time
+    /// is over: at most `limit` rows (up to 1,000,000), in small commits between those of others. The compactor does the
+    /// same every second.
     ///
-    /// No answer depends on it: what time has ended counts as ended before the sweep comes by. Nothing unsettled is
-    /// ever swept away.
+    /// No answer depends on it: what time has ended counts as ended before the sweep comes by. Nothing unsettled, and no
+    /// message that was not delivered or discarded, is ever swept away.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a limit of 0 or above the bound;

@@ -318,6 +318,7 @@ impl Engine {
     /// find the store closed.
     pub(crate) fn close(&self) -> Result<()> {
         Inside::refuse(&self.shared)?;
+        self.shared.bell.close();
         let workers = std::mem::take(&mut *self.workers.lock());
         if workers.is_empty() {
             return Ok(());

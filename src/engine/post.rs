@@ -24,12 +24,19 @@ const RELAYS_MAX: usize = 256;
 pub(super) struct Bell {
     rung: Mutex<u64>,
     changed: Condvar,
+    closing: AtomicBool,
 }
 
 impl Bell {
     pub(super) fn ring(&self) {
         *self.rung.lock() += 1;
         self.changed.notify_all();
+    }
+
+    /// Tells all relays at once to stop, so that none takes anything while others are waited for.
+    pub(super) fn close(&self) {
+        self.closing.store(true, Ordering::Release);
+        self.ring();
     }
 
     fn count(&self) -> u64 {
@@ -84,6 +91,11 @@ impl Post {
     /// Whether others may send into the file as well, of whom no bell tells.
     pub(crate) fn is_shared(&self) -> bool {
         self.shared.file.sharing() == Sharing::Shared
+    }
+
+    /// Whether the store closes, so that what is in hand is to be given back.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.shared.bell.closing.load(Ordering::Acquire)
     }
 
     /// How often the bell has rung. Read it before looking, so that what is sent meanwhile is not missed.

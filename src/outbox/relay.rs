@@ -355,7 +355,7 @@ impl<H: FnMut(&Delivery) -> Result<(), DeliveryError>> Run<'_, H> {
                     words.clear();
                 }
             }
-            if self.stopped.load(Ordering::Acquire) {
+            if self.is_stopped() {
                 return Ok(());
             }
             self.post.wait(rings, self.nap(poll));
@@ -363,10 +363,13 @@ impl<H: FnMut(&Delivery) -> Result<(), DeliveryError>> Run<'_, H> {
         }
     }
 
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire) || self.post.is_closing()
+    }
+
     /// Says what is to be said, and delivers what there is, in one commit a batch. Whether there was anything.
     fn once(&mut self, words: &mut Vec<Event>) -> Result<bool> {
-        let is_stopped = self.stopped.load(Ordering::Acquire);
-        let is_due = !is_stopped && self.post.outlook(self.plan.topics.as_deref())?.is_due;
+        let is_due = !self.is_stopped() && self.post.outlook(self.plan.topics.as_deref())?.is_due;
         if words.is_empty() && !is_due {
             return Ok(false);
         }
@@ -388,15 +391,17 @@ impl<H: FnMut(&Delivery) -> Result<(), DeliveryError>> Run<'_, H> {
     /// One commit: words, and perhaps a take.
     fn say(&mut self, words: Vec<Event>, takes: bool) -> Result<Rounded> {
         let take = takes.then(|| self.plan.take());
-        let failed: Vec<_> = words.iter().map(|word| matches!(word, Event::Failed(..))).collect();
+        // What a message is now says too little of what was said of it.
+        let said: Vec<_> = words.iter().map(Word::of).collect();
         let rounded = self.post.round(Round { words, take, topics: self.plan.topics.clone() })?;
-        for (told, failed) in rounded.told.iter().zip(failed) {
-            match told {
-                Told::Now(MessageStatus::Delivered) => self.report.delivered += 1,
-                Told::Now(MessageStatus::Dead) => self.report.dead += 1,
-                Told::Now(_) => self.report.failed += u64::from(failed),
-                Told::Late => self.report.late += 1,
-                Told::Unreadable => self.report.unreadable += 1,
+        for (told, said) in rounded.told.iter().zip(said) {
+            match (told, said) {
+                (Told::Unreadable, _) => self.report.unreadable += 1,
+                (_, Word::NotTried) => {}
+                (Told::Late, Word::Delivered | Word::Failed) => self.report.late += 1,
+                (Told::Now(_), Word::Delivered) => self.report.delivered += 1,
+                (Told::Now(MessageStatus::Dead), Word::Failed) => self.report.dead += 1,
+                (Told::Now(_), Word::Failed) => self.report.failed += 1,
             }
         }
         self.report.dead += rounded.dead;
@@ -411,7 +416,7 @@ impl<H: FnMut(&Delivery) -> Result<(), DeliveryError>> Run<'_, H> {
         let mut left = VecDeque::from(taken);
         let mut renewed_at = taken_at;
         while let Some(stored) = left.pop_front() {
-            if self.stopped.load(Ordering::Acquire) {
+            if self.is_stopped() {
                 words.push(Event::GaveBack(stored.ticket()));
                 continue;
             }
@@ -446,6 +451,24 @@ impl<H: FnMut(&Delivery) -> Result<(), DeliveryError>> Run<'_, H> {
             Err(panic) => DeliveryError::new(format_args!("the handler panicked: {}", text_of(&*panic))),
         };
         Event::Failed(ticket, error.into_failure(self.plan.backoff))
+    }
+}
+
+/// What a relay says of a message.
+#[derive(Debug, Clone, Copy)]
+enum Word {
+    Delivered,
+    Failed,
+    NotTried,
+}
+
+impl Word {
+    fn of(event: &Event) -> Self {
+        match event {
+            Event::Delivered(_) => Self::Delivered,
+            Event::Failed(..) => Self::Failed,
+            _ => Self::NotTried,
+        }
     }
 }
 

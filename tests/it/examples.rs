@@ -5,7 +5,8 @@ use std::process::Command;
 
 fn runs(example: &str, told: &str) {
     let here = std::env::current_exe().expect("this binary");
-    let program = here.parent().and_then(|deps| deps.parent()).expect("a build directory").join("examples").join(example);
+    let program =
+        here.parent().and_then(|deps| deps.parent()).expect("a build directory").join("examples").join(example);
     if !program.exists() {
         println!("SKIPPED: {} was not built", program.display());
         return;

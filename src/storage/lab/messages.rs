@@ -311,3 +311,74 @@ fn unreadable_message_is_found_and_what_leads_to_it_too() {
         has_stray(&found, sequence);
     }
 }
+
+/// A relay that sleeps is woken by this, and by nothing else before its next look.
+#[test]
+fn bell_rings_for_what_became_due_and_for_nothing_else() {
+    let options = options(&clock_at(0), Recovery::Scan);
+    let store = crate::Store::on(StoreFile::in_memory(&options).expect("made"), &options).expect("starts");
+    let (outbox, post) = (store.outbox(), store.engine().post());
+    let relay = outbox.relay().with_backoff(crate::Backoff::none());
+    let rings = |work: &dyn Fn()| {
+        let before = post.rings();
+        work();
+        post.rings() - before
+    };
+    let message = |id: &str| Message::new(id, "lab", "").with_lane("a");
+    assert_eq!(rings(&|| drop(outbox.send(&message("1")))), 1);
+    assert_eq!(rings(&|| drop(outbox.send(&message("1")))), 0, "a duplicate");
+    assert_eq!(rings(&|| drop(outbox.send(&message("2")))), 0, "it waits behind the first");
+    assert_eq!(rings(&|| drop(relay.run_once(|_| Err("x".parse::<u8>().unwrap_err().into())))), 1, "it is due again");
+    assert_eq!(rings(&|| drop(relay.run_once(|_| Ok(())))), 1, "the second came to the front");
+    assert_eq!(rings(&|| drop(relay.run_once(|_| Ok(())))), 0);
+}
+
+/// A store of the samples, one of whose rows cannot be read.
+fn store_without(damaged: u64) -> crate::Store {
+    let image = tampered(schema::image().expect("an image"), |txn| {
+        samples().iter().for_each(|(name, stored)| insert(txn, name, stored));
+        txn.open_table(MESSAGES).unwrap().insert(damaged, b"not a row".as_slice()).unwrap();
+    });
+    let options = options(&clock_at(100), Recovery::Scan);
+    let file = StoreFile::on(LabBackend::of(image), None, &options).expect("opens");
+    crate::Store::on(file, &options).expect("starts")
+}
+
+/// Relays until there is no more. What arrived, and how many rows could not be read.
+fn relay(store: &crate::Store) -> (Vec<String>, u64) {
+    let (mut arrived, mut unreadable) = (Vec::new(), 0);
+    for _ in 0..100 {
+        let report = store.outbox().relay().run_once(|message| {
+            arrived.push(message.id().trim_start_matches("id of message_").to_owned());
+            Ok(())
+        });
+        let report = report.expect("the others are not concerned");
+        unreadable = unreadable.max(report.unreadable);
+        if !report.more {
+            arrived.sort_unstable();
+            return (arrived, unreadable);
+        }
+    }
+    panic!("there was always more");
+}
+
+#[test]
+fn unreadable_message_stops_its_own_lane_and_nobody_else() {
+    let open = ["behind", "behind_delayed", "due", "in_flight", "scheduled", "suspect"];
+    let without =
+        |names: &[&str]| open.iter().filter(|name| !names.contains(name)).map(|name| name.to_string()).collect();
+    for (damaged, missing, unreadable) in [
+        ("message_due", &["due", "behind", "behind_delayed"][..], 1),
+        // It is read when the one before it has gone, and the word of that one still counts.
+        ("message_behind", &["behind", "behind_delayed"], 0),
+        ("message_suspect", &["suspect"], 1),
+        ("message_in_flight", &["in_flight"], 0),
+        ("message_dead", &[], 0),
+    ] {
+        let store = store_without(number(damaged));
+        let expected: Vec<String> = without(missing);
+        assert_eq!(relay(&store), (expected, unreadable), "{damaged}");
+        store.sweep(1000).expect("the others are swept");
+        store.close().expect("closes");
+    }
+}

@@ -1,6 +1,6 @@
 //! What callers and relays ask of the outbox, each within the transaction of its commit.
 
-use std::collections::HashMap;
+use std::collections::{BinaryHeap, HashMap};
 
 use redb::ReadableTable;
 
@@ -247,17 +247,22 @@ impl OutboxTables<'_> {
 
     /// Those that are due, the longest waiting first.
     fn candidates(&self, topics: Option<&[Box<str>]>, now: Timestamp, rows_max: usize) -> Result<Vec<Sequence>> {
-        let mut found = Vec::new();
+        // The latest on top, which makes room for an earlier one.
+        let mut found = BinaryHeap::new();
         for topic in topics_of(&self.due, topics)? {
             let until = (&*topic, now.as_unix_millis(), u64::MAX);
-            for entry in self.due.range((&*topic, 0, 0)..=until).map_err(fault::storage)?.take(rows_max) {
+            for entry in self.due.range((&*topic, 0, 0)..=until).map_err(fault::storage)? {
                 let (_, at, sequence) = entry.map_err(fault::storage)?.0.value();
+                if found.len() == rows_max {
+                    if found.peek().is_some_and(|latest| *latest <= (at, sequence)) {
+                        break;
+                    }
+                    found.pop();
+                }
                 found.push((at, sequence));
             }
         }
-        found.sort_unstable();
-        found.truncate(rows_max);
-        Ok(found.into_iter().map(|(_, sequence)| Sequence(sequence)).collect())
+        Ok(found.into_sorted_vec().into_iter().map(|(_, sequence)| Sequence(sequence)).collect())
     }
 
     /// Ends at most `rows_max` leases that have lapsed. Returns how many.

@@ -93,6 +93,8 @@ fn stopped_relay_finishes_what_it_handles_and_gives_back_the_rest() {
     let running = relay(&store).spawn(handler).unwrap();
     assert_eq!(heard.recv().unwrap(), "a");
     std::thread::scope(|scope| {
+        // Ours, so that it is gone and nobody waits for it if this fails.
+        let go = go;
         let stopping = scope.spawn(|| running.stop());
         // It cannot stop before the handler has returned.
         assert_eq!(status_of(&store, "c"), MessageStatus::InFlight);
@@ -252,4 +254,31 @@ fn run_that_the_close_overtakes_delivers_again() {
     assert_eq!(error.kind(), ErrorKind::Closed);
     let store = world.open();
     assert_eq!(deliver(&store), ["a", "b"], "nobody heard that they were delivered");
+}
+
+#[test]
+fn run_in_another_thread_gives_back_what_it_did_not_come_to_when_the_store_closes() {
+    let world = World::new();
+    let store = world.open();
+    send(&store, &["a", "b", "c"]);
+    let (handler, heard, go) = held();
+    // It keeps the close waiting, so that the run has the time to give back.
+    let _running = relay(&store).with_batch(1).spawn(handler).unwrap();
+    assert_eq!(heard.recv().unwrap(), "a");
+    std::thread::scope(|scope| {
+        let go = go;
+        let mut arrived = Vec::new();
+        let report = relay(&store).run_once(|message| {
+            arrived.push(message.id().to_owned());
+            scope.spawn(|| store.close().unwrap());
+            // The close has begun once it refuses new relays.
+            eventually(|| relay(&store).spawn(|_| Ok(())).is_err());
+            Ok(())
+        });
+        assert_eq!((report.unwrap().delivered, arrived), (1, vec!["b".to_owned()]));
+        go.send(Ok(())).unwrap();
+    });
+    let store = world.open();
+    let found = ["a", "b", "c"].map(|id| (view(&store, id).status, view(&store, id).attempts));
+    assert_eq!(found, [(MessageStatus::Delivered, 1), (MessageStatus::Delivered, 1), (MessageStatus::Due, 0)]);
 }

@@ -222,7 +222,7 @@ fn order_within_a_lane_holds_with_four_relays_in_threads() {
             let (store, arrived) = (&store, &arrived);
             scope.spawn(move || {
                 let relay = relay(store).with_batch(relay_at + 1);
-                while store.stats().unwrap().outbox.delivered < (LANES * EACH) as u64 {
+                eventually(|| {
                     let mut failed = relay_at == 0;
                     relay
                         .run_once(|message| {
@@ -233,7 +233,8 @@ fn order_within_a_lane_holds_with_four_relays_in_threads() {
                             Ok(arrived.lock().unwrap().push(message.id().to_owned()))
                         })
                         .unwrap();
-                }
+                    store.stats().unwrap().outbox.delivered == (LANES * EACH) as u64
+                });
             });
         }
     });

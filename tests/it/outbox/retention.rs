@@ -113,6 +113,8 @@ fn word_of_a_relay_that_slept_says_nothing_about_a_later_message() {
     let (go, wait) = sync_channel::<()>(0);
     let (taken, is_taken) = sync_channel(0);
     std::thread::scope(|scope| {
+        // Ours, so that it is gone and nobody waits for it if this fails.
+        let go = go;
         let mut other = Some((taken, wait));
         let sleeper = relay(store).run_once(|_| {
             world.clock.advance(DAY);

@@ -1,5 +1,6 @@
 //! Two processes that relay from one store.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -33,17 +34,15 @@ fn arrived(world: &World) -> Vec<String> {
     book.lines().map(str::to_owned).collect()
 }
 
-/// Relays until nothing is pending, or for ever. How many it delivered.
-fn relay_all(world: &World, store: &Store, mut delivered: impl FnMut()) {
+/// Relays until nothing is left. `each` is told of every run.
+fn relay_all(world: &World, store: &Store, each: impl Fn()) {
     let relay = relay(store).with_batch(7);
-    loop {
+    eventually(|| {
         relay.run_once(|message| Ok(arrive(world, message.id())?)).unwrap();
-        delivered();
+        each();
         let outbox = store.stats().unwrap().outbox;
-        if outbox.pending + outbox.in_flight == 0 {
-            return;
-        }
-    }
+        outbox.pending + outbox.in_flight == 0
+    });
 }
 
 /// The other process.
@@ -131,10 +130,10 @@ fn two_processes_deliver_500_messages_at_least_once_though_one_is_killed_half_wa
     assert_eq!(store.stats().unwrap().outbox.in_flight, 7);
     let before = arrived(&world);
     assert_eq!(before.len(), 4);
-    let mut runs = 0;
+    let runs = Cell::new(0);
     relay_all(&world, &store, || {
-        runs += 1;
-        if runs == 30 {
+        runs.set(runs.get() + 1);
+        if runs.get() == 30 {
             // What the killed process had in hand is due again.
             world.clock.advance(LEASE);
         }

@@ -4,9 +4,19 @@ use super::*;
 use crate::machine::message::index::{Position, Shelf};
 use crate::machine::message::stored::MessageStatus;
 
+fn untried(mut stored: StoredMessage) -> StoredMessage {
+    stored.head.attempts = 0;
+    stored
+}
+
 #[test]
 fn every_state_is_found_by_exactly_one_query() {
-    for (name, stored) in states().into_iter().filter_map(|(name, stored)| Some((name, stored?))) {
+    let never_tried =
+        [("untried", Some(untried(due(false)))), ("delayed", Some(untried(stored(State::Scheduled { at: FUTURE }))))];
+    let states = states().into_iter().chain(never_tried);
+    let mut behind = 0;
+    for (name, stored) in states.filter_map(|(name, stored)| Some((name, stored?))) {
+        behind += usize::from(stored.may_be(Position::Behind));
         for position in [Position::Head, Position::Behind].into_iter().filter(|at| stored.may_be(*at)) {
             let places = stored.places(position);
             let queries = [
@@ -30,6 +40,7 @@ fn every_state_is_found_by_exactly_one_query() {
             assert_eq!(found, [expected], "{name}, {position:?}");
         }
     }
+    assert_eq!(behind, 2, "both of those that may stand behind others");
 }
 
 #[test]
@@ -47,10 +58,6 @@ fn lane_is_kept_until_the_message_is_finished_and_by_a_dead_letter_only_if_it_ho
 
 #[test]
 fn nobody_behind_in_a_lane_is_in_flight_or_was_tried() {
-    let untried = |mut stored: StoredMessage| {
-        stored.head.attempts = 0;
-        stored
-    };
     assert!(untried(due(false)).may_be(Position::Behind));
     assert!(untried(stored(State::Scheduled { at: FUTURE })).may_be(Position::Behind), "a delay");
     for stored in [due(false), stored(State::Scheduled { at: FUTURE }), in_flight(FUTURE, 3)] {
