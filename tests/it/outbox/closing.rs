@@ -24,6 +24,12 @@ fn held() -> (
     (handler, heard, go)
 }
 
+/// What comes next. Fails only if nothing ever does.
+#[track_caller]
+fn next<T>(heard: &Receiver<T>) -> T {
+    heard.recv_timeout(MINUTE).expect("it never came")
+}
+
 fn collecting() -> (impl FnMut(&Delivery) -> Result<(), DeliveryError> + Send + 'static, Receiver<String>) {
     let (said, heard) = sync_channel(1000);
     (move |message: &Delivery| Ok(said.send(message.id().to_owned())?), heard)
@@ -37,13 +43,13 @@ fn relay_in_a_thread_delivers_what_was_there_and_what_is_sent_later() {
         send(&store, &["a"]);
         let (handler, heard) = collecting();
         let running = relay(&store).spawn(handler).unwrap();
-        assert_eq!(heard.recv().unwrap(), "a");
+        assert_eq!(next(&heard), "a");
         for id in 0..20 {
             send(&store, &[&id.to_string()]);
-            assert_eq!(heard.recv().unwrap(), id.to_string());
+            assert_eq!(next(&heard), id.to_string());
         }
         send_in_lane(&store, "x", &["x1", "x2", "x3"]);
-        assert_eq!([(); 3].map(|()| heard.recv().unwrap()), ["x1", "x2", "x3"]);
+        assert_eq!([(); 3].map(|()| next(&heard)), ["x1", "x2", "x3"]);
         running.stop().unwrap();
         assert_eq!(store.stats().unwrap().outbox.delivered, 24);
         verify(&store);
@@ -58,10 +64,10 @@ fn relay_in_a_thread_finds_what_another_handle_sent_and_what_time_made_due() {
     let (handler, heard) = collecting();
     let running = relay(&store).spawn(handler).unwrap();
     send(&other, &["a"]);
-    assert_eq!(heard.recv().unwrap(), "a");
+    assert_eq!(next(&heard), "a");
     other.outbox().send(&message("b").with_delay(HOUR)).unwrap();
     world.clock.advance(HOUR);
-    assert_eq!(heard.recv().unwrap(), "b");
+    assert_eq!(next(&heard), "b");
     running.stop().unwrap();
 }
 
@@ -79,7 +85,7 @@ fn failed_delivery_in_a_thread_is_tried_again() {
         })
         .unwrap();
     send(&store, &["a"]);
-    assert_eq!([(); 3].map(|()| heard.recv().unwrap().1), [1, 2, 3]);
+    assert_eq!([(); 3].map(|()| next(&heard).1), [1, 2, 3]);
     running.stop().unwrap();
     assert_eq!(status_of(&store, "a"), MessageStatus::Delivered);
 }
@@ -91,7 +97,7 @@ fn stopped_relay_finishes_what_it_handles_and_gives_back_the_rest() {
     send(&store, &["a", "b", "c"]);
     let (handler, heard, go) = held();
     let running = relay(&store).spawn(handler).unwrap();
-    assert_eq!(heard.recv().unwrap(), "a");
+    assert_eq!(next(&heard), "a");
     std::thread::scope(|scope| {
         // Ours, so that it is gone and nobody waits for it if this fails.
         let go = go;
@@ -126,7 +132,7 @@ fn store_that_closes_waits_for_the_delivery_in_hand_and_gives_back_the_rest() {
     for _ in 0..4 {
         let (handler, heard, go) = held();
         relays.push(relay(&store).with_batch(10).spawn(handler).unwrap());
-        let in_hand = heard.recv().unwrap();
+        let in_hand = next(&heard);
         ends.push((heard, go, in_hand));
     }
     assert_eq!(store.stats().unwrap().outbox.in_flight, 40);
@@ -179,7 +185,7 @@ fn store_closed_by_a_handler_closes() {
             Ok(())
         })
         .unwrap();
-    let (id, closed) = heard.recv().unwrap();
+    let (id, closed) = next(&heard);
     assert!(id == "a" && closed.is_ok());
     assert!(heard.recv().is_err(), "it is told of no other message");
     // It could not note that it delivered the first, since the store was closed by then.
@@ -203,7 +209,7 @@ fn last_handle_of_a_store_may_be_dropped_by_its_relay() {
         })
         .unwrap();
     drop(store);
-    assert_eq!(heard.recv().unwrap(), "a");
+    assert_eq!(next(&heard), "a");
     // The sender goes with the handler, at the end of the thread.
     assert!(heard.recv().is_err());
     let _ = running.stop();
@@ -218,7 +224,7 @@ fn relay_does_not_keep_the_store_open() {
     let (handler, heard) = collecting();
     let running = relay(&store).spawn(handler).unwrap();
     send(&store, &["a"]);
-    assert_eq!(heard.recv().unwrap(), "a");
+    assert_eq!(next(&heard), "a");
     drop(store);
     assert!(!running.is_running());
     assert_eq!(deliver(&world.open()), [""; 0]);
@@ -264,7 +270,7 @@ fn run_in_another_thread_gives_back_what_it_did_not_come_to_when_the_store_close
     let (handler, heard, go) = held();
     // It keeps the close waiting, so that the run has the time to give back.
     let _running = relay(&store).with_batch(1).spawn(handler).unwrap();
-    assert_eq!(heard.recv().unwrap(), "a");
+    assert_eq!(next(&heard), "a");
     std::thread::scope(|scope| {
         let go = go;
         let mut arrived = Vec::new();
