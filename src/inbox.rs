@@ -65,7 +65,7 @@ impl Processed {
     /// ```
     /// # use dupeproof::{Fingerprint, Response, Store};
     /// let store = Store::in_memory()?;
-    /// let processed = store.inbox("acme", "orders")?.process_raw("m-1", Fingerprint::of_bytes(b"…"), |_| {
+    /// let processed = store.inbox("acme", "orders")?.process_raw("m-1", Fingerprint::of_bytes(b"an order"), |_| {
     ///     Ok::<_, dupeproof::Error>(Response::Absent)
     /// })?;
     /// assert!(processed.may_acknowledge());
@@ -130,7 +130,7 @@ impl Inbox {
     /// # use dupeproof::{Begin, Fingerprint, Store};
     /// # use std::time::Duration;
     /// # let store = Store::in_memory()?;
-    /// let message = store.inbox("acme", "orders")?.message("m-1", Fingerprint::of_bytes(b"…"))?;
+    /// let message = store.inbox("acme", "orders")?.message("m-1", Fingerprint::of_bytes(b"an order"))?;
     /// let Begin::Execute(claim) = store.begin(&message.with_lease(Duration::from_secs(5)))? else { unreachable!() };
     /// # claim.release()?;
     /// # Ok::<(), dupeproof::Error>(())
@@ -153,11 +153,11 @@ impl Inbox {
     ///
     /// # Example
     /// ```
-    /// use dupeproof::redb::TableDefinition;
-    /// use dupeproof::{Fingerprint, Processed, Response, Store};
+    /// use dupeproof::redb::{ReadableTable, TableDefinition};
+    /// use dupeproof::{Fingerprint, Response};
     /// const STOCK: TableDefinition<&str, i64> = TableDefinition::new("stock");
     ///
-    /// # let store = Store::in_memory()?;
+    /// # let store = dupeproof::Store::in_memory()?;
     /// let deliveries = store.inbox("acme", "deliveries")?;
     /// for _ in 0..2 {
     ///     let payload = br#"{"widget": 5}"#;
@@ -208,7 +208,7 @@ impl Inbox {
     /// # use dupeproof::{Fingerprint, Processed, Store};
     /// # let store = Store::in_memory()?;
     /// let orders = store.inbox("acme", "orders")?;
-    /// let processed = orders.process("m-1", Fingerprint::of_bytes(b"…"), |_| Ok::<_, dupeproof::Error>(17))?;
+    /// let processed = orders.process("m-1", Fingerprint::of_bytes(b"an order"), |_| Ok::<_, dupeproof::Error>(17))?;
     /// let Processed::Done(replay) = processed else { unreachable!() };
     /// assert_eq!(replay.response::<u32>()?, 17);
     /// # Ok::<(), dupeproof::Error>(())
@@ -235,7 +235,7 @@ impl Inbox {
     /// ```
     /// # use dupeproof::{Begin, Fingerprint, Store};
     /// # let store = Store::in_memory()?;
-    /// match store.inbox("acme", "orders")?.claim("m-1", Fingerprint::of_bytes(b"…"))? {
+    /// match store.inbox("acme", "orders")?.claim("m-1", Fingerprint::of_bytes(b"an order"))? {
     ///     Begin::Execute(claim) => { claim.succeed_raw("mailed")?; }
     ///     Begin::Replay(_) | Begin::Expired(_) => println!("handled before: acknowledge it"),
     ///     other => println!("leave it to a later delivery: {other:?}"),
@@ -289,7 +289,7 @@ impl Inbox {
     /// # use dupeproof::{Begin, Decision, Fingerprint, Store, Verdict};
     /// # let store = Store::in_memory()?;
     /// let orders = store.inbox("acme", "orders")?;
-    /// let Begin::Execute(claim) = orders.claim("m-1", Fingerprint::of_bytes(b"…"))? else { unreachable!() };
+    /// let Begin::Execute(claim) = orders.claim("m-1", Fingerprint::of_bytes(b"an order"))? else { unreachable!() };
     /// claim.give_up("the answer was lost")?;
     /// orders.resolve("m-1", Verdict::DidNotHappen, &Decision::new("jane", "looked it up"))?;
     /// # Ok::<(), dupeproof::Error>(())

@@ -104,7 +104,7 @@ impl<'txn> Transaction<'_, 'txn> {
     ///
     /// # Example
     /// ```
-    /// # use dupeproof::redb::TableDefinition;
+    /// # use dupeproof::redb::{ReadableTable, TableDefinition};
     /// const ORDERS: TableDefinition<&str, u64> = TableDefinition::new("orders");
     /// # let store = dupeproof::Store::in_memory()?;
     /// let orders = store.transaction(|tx| {
