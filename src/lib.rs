@@ -106,7 +106,7 @@ pub use reconcile::{Decision, Verdict};
 pub use storage::audit::{Problem, VerifyReport};
 pub use storage::outbox::look::OutboxStats;
 pub use store::Store;
-pub use transaction::Transaction;
+pub use transaction::{Tables, Transaction};
 
 /// The storage engine, for the tables that an application keeps in the same file: see [`Store::transaction`].
 pub use redb;

@@ -2,14 +2,18 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 
-use redb::{Key, MultimapTable, MultimapTableDefinition, Table, TableDefinition, Value};
+use redb::{
+    Key, MultimapTable, MultimapTableDefinition, MultimapTableHandle, ReadableMultimapTable, ReadableTable, Table,
+    TableDefinition, TableHandle, Value,
+};
 
 use crate::engine::{Ended, Unheard, heard};
 use crate::error::{Error, ErrorKind, Result};
 use crate::operation::{Claim, Settlement};
 use crate::storage::batch::{Batch, DriveError, Moment, NOBODY};
-use crate::storage::{is_ours, user_table};
+use crate::storage::snapshot::Snapshot;
 use crate::store::Store;
 
 /// What happens in one commit: everything, or nothing.
@@ -95,6 +99,81 @@ impl Store {
     }
 }
 
+/// The application's own tables as of the last commit. Got from [`Store::read`].
+#[derive(Debug)]
+pub struct Tables {
+    snapshot: Arc<Snapshot>,
+}
+
+impl Store {
+    /// Reads the application's own tables as of the last commit. Waits for no transaction. What is open when it ends is
+    /// closed: a view that lived on would make the file grow.
+    ///
+    /// # Errors
+    /// Those of `work`; [`Closed`](ErrorKind::Closed).
+    ///
+    /// # Example
+    /// ```
+    /// use dupeproof::redb::{ReadableTable, TableDefinition};
+    /// const STOCK: TableDefinition<&str, u64> = TableDefinition::new("stock");
+    /// # let store = dupeproof::Store::in_memory()?;
+    /// let apples = store.read(|tables| {
+    ///     let Some(stock) = tables.open_table(STOCK)? else { return Ok(0) };
+    ///     Ok::<_, Box<dyn std::error::Error>>(stock.get("apples")?.map_or(0, |count| count.value()))
+    /// })?;
+    /// assert_eq!(apples, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn read<T, E: From<Error>>(
+        &self,
+        work: impl FnOnce(&Tables) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        work(&Tables { snapshot: self.engine().snapshot()? })
+    }
+}
+
+impl Tables {
+    /// A table of the application's, if it is there.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a name that begins with `dupeproof/` or a table of other types.
+    ///
+    /// # Example
+    /// ```
+    /// use dupeproof::redb::TableDefinition;
+    /// const STOCK: TableDefinition<&str, u64> = TableDefinition::new("stock");
+    /// # let store = dupeproof::Store::in_memory()?;
+    /// assert!(!store.read(|tables| tables.open_table(STOCK).map(|table| table.is_some()))?);
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    pub fn open_table<'a, K: Key + 'static, V: Value + 'static>(
+        &'a self,
+        definition: TableDefinition<'_, K, V>,
+    ) -> Result<Option<impl ReadableTable<K, V> + use<'a, K, V>>> {
+        self.snapshot.open_own(definition)
+    }
+
+    /// The same for a table with several values a key.
+    ///
+    /// # Errors
+    /// Those of [`open_table`](Tables::open_table).
+    ///
+    /// # Example
+    /// ```
+    /// use dupeproof::redb::MultimapTableDefinition;
+    /// const TAGS: MultimapTableDefinition<&str, &str> = MultimapTableDefinition::new("tags");
+    /// # let store = dupeproof::Store::in_memory()?;
+    /// assert!(!store.read(|tables| tables.open_multimap_table(TAGS).map(|table| table.is_some()))?);
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    pub fn open_multimap_table<'a, K: Key + 'static, V: Key + 'static>(
+        &'a self,
+        definition: MultimapTableDefinition<'_, K, V>,
+    ) -> Result<Option<impl ReadableMultimapTable<K, V> + use<'a, K, V>>> {
+        self.snapshot.open_own_multimap(definition)
+    }
+}
+
 impl<'txn> Transaction<'_, 'txn> {
     /// Opens a table of the application's, making it if there is none. Its changes are committed with everything else.
     ///
@@ -120,8 +199,7 @@ impl<'txn> Transaction<'_, 'txn> {
         &mut self,
         definition: TableDefinition<'_, K, V>,
     ) -> Result<Table<'txn, K, V>> {
-        self.admit(redb::TableHandle::name(&definition))?;
-        self.batch.of_the_application().open_table(definition).map_err(user_table)
+        self.batch.open_own(definition)
     }
 
     /// The same for a table with several values a key.
@@ -144,8 +222,41 @@ impl<'txn> Transaction<'_, 'txn> {
         &mut self,
         definition: MultimapTableDefinition<'_, K, V>,
     ) -> Result<MultimapTable<'txn, K, V>> {
-        self.admit(redb::MultimapTableHandle::name(&definition))?;
-        self.batch.of_the_application().open_multimap_table(definition).map_err(user_table)
+        self.batch.open_own_multimap(definition)
+    }
+
+    /// Deletes a table of the application's. Whether there was one.
+    ///
+    /// # Errors
+    /// Those of [`open_table`](Transaction::open_table).
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::redb::TableDefinition;
+    /// const ORDERS: TableDefinition<&str, u64> = TableDefinition::new("orders");
+    /// # let store = dupeproof::Store::in_memory()?;
+    /// assert!(!store.transaction(|tx| tx.delete_table(ORDERS))?);
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    pub fn delete_table(&mut self, table: impl TableHandle) -> Result<bool> {
+        self.batch.delete_own(table)
+    }
+
+    /// The same for a table with several values a key.
+    ///
+    /// # Errors
+    /// Those of [`open_table`](Transaction::open_table).
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::redb::MultimapTableDefinition;
+    /// const TAGS: MultimapTableDefinition<&str, &str> = MultimapTableDefinition::new("tags");
+    /// # let store = dupeproof::Store::in_memory()?;
+    /// assert!(!store.transaction(|tx| tx.delete_multimap_table(TAGS))?);
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    pub fn delete_multimap_table(&mut self, table: impl MultimapTableHandle) -> Result<bool> {
+        self.batch.delete_own_multimap(table)
     }
 
     /// Says how the claim's attempt ended, in this commit. Until it is committed the claim is held as before: if the
@@ -191,15 +302,6 @@ impl<'txn> Transaction<'_, 'txn> {
                 error
             }
         })
-    }
-
-    fn admit(&self, name: &str) -> Result<()> {
-        if is_ours(name) {
-            return Err(Error::invalid_input(format!(
-                "table {name}: names that begin with dupeproof/ are the store's own"
-            )));
-        }
-        Ok(())
     }
 }
 

@@ -67,7 +67,7 @@ fn book(store: &Store, publish: &Publish) -> Fallible<u64> {
     if !processed.may_acknowledge() {
         return Err(format!("{id}: {processed:?}").into());
     }
-    store.transaction(|tx| Ok(tx.open_table(BOOKED)?.len()?))
+    store.read(|tables| Ok(tables.open_table(BOOKED)?.map_or(Ok(0), |booked| booked.len())?))
 }
 
 /// Publishes all messages, one after the other, each until the broker has acknowledged it.

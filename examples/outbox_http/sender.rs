@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use dupeproof::redb::TableDefinition;
+use dupeproof::redb::{ReadableTableMetadata, TableDefinition};
 use dupeproof::{Backoff, Delivery, DeliveryError, Message, Store};
 
 use crate::{EVENTS, Fallible, ORDERS, http, receiver, stage};
@@ -40,10 +40,7 @@ pub(crate) fn run(folder: &Path) -> Fallible<()> {
 
 /// How many orders there are: where a sender that was killed goes on.
 fn taken(store: &Store) -> Fallible<u64> {
-    store.transaction(|tx| {
-        let orders = tx.open_table(ORDERS_TABLE)?;
-        Ok(dupeproof::redb::ReadableTableMetadata::len(&orders)?)
-    })
+    store.read(|tables| Ok(tables.open_table(ORDERS_TABLE)?.map_or(Ok(0), |orders| orders.len())?))
 }
 
 fn take(store: &Store, order: u64) -> Fallible<()> {

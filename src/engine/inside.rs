@@ -1,12 +1,15 @@
 //! Which stores' transactions this thread is in: a call of it that has to write would wait for its own end for ever.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use super::Shared;
 use crate::error::{Error, ErrorKind, Result};
+use crate::storage::snapshot::Snapshot;
 
 thread_local! {
-    static INSIDE: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    /// Which store, and how it was before.
+    static INSIDE: RefCell<Vec<(usize, Arc<Snapshot>)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// This thread is inside, until it is dropped.
@@ -14,13 +17,21 @@ thread_local! {
 pub(super) struct Inside;
 
 impl Inside {
-    pub(super) fn enter(shared: &Shared) -> Self {
-        INSIDE.with_borrow_mut(|inside| inside.push(address(shared)));
+    pub(super) fn enter(shared: &Shared, before: Arc<Snapshot>) -> Self {
+        INSIDE.with_borrow_mut(|inside| inside.push((address(shared), before)));
         Self
     }
 
+    /// The store as it was before the transaction that this thread is in.
+    pub(super) fn before(shared: &Shared) -> Option<Arc<Snapshot>> {
+        INSIDE.with_borrow(|inside| {
+            let this = inside.iter().find(|(store, _)| *store == address(shared));
+            this.map(|(_, before)| before.clone())
+        })
+    }
+
     pub(super) fn is_within(shared: &Shared) -> bool {
-        INSIDE.with_borrow(|inside| inside.contains(&address(shared)))
+        Self::before(shared).is_some()
     }
 
     /// Refuses what cannot go on from inside.

@@ -35,6 +35,7 @@ use crate::machine::time::Span;
 use crate::machine::time::Timestamp;
 use crate::options::{Options, Sharing};
 use crate::storage::batch::{Batch, Moment, Step, Target};
+use crate::storage::fault::guard;
 use crate::storage::file::{Durable, StoreFile, WriteError};
 use crate::storage::snapshot::Snapshot;
 use crate::storage::sweep::{Owners, Swept};
@@ -217,6 +218,16 @@ impl Engine {
         self.shared.read(work)
     }
 
+    /// The store as of the last commit, for code of an application.
+    pub(crate) fn snapshot(&self) -> Result<Arc<Snapshot>> {
+        Inside::before(&self.shared).map_or_else(|| self.shared.file.snapshot(), Ok)
+    }
+
+    /// Whether this thread is inside a transaction of this store, where nothing that it waits for would come.
+    pub(crate) fn is_inside(&self) -> bool {
+        Inside::is_within(&self.shared)
+    }
+
     pub(crate) fn file(&self) -> &StoreFile {
         &self.shared.file
     }
@@ -262,9 +273,9 @@ impl Engine {
         Inside::refuse(shared)?;
         shared.check_place()?;
         let mut is_at_work = false;
-        let written = shared.file.write(Durable::Yes, |batch| {
+        let written = shared.file.write_beside(Durable::Yes, |batch, before| {
+            let _inside = Inside::enter(shared, before()?);
             shared.time.noted(batch, shared.file.sharing(), |batch| {
-                let _inside = Inside::enter(shared);
                 is_at_work = true;
                 let value = work(batch, shared.time.moment())?;
                 is_at_work = false;
@@ -279,7 +290,8 @@ impl Engine {
                 }
                 Ok(value)
             }
-            Err(WriteError::Aborted(error)) if is_at_work => Err(error),
+            // Said by `work`, or of a commit that was not tried because of what `work` did.
+            Err(WriteError::Aborted(error)) if is_at_work || error.kind() == ErrorKind::Refused => Err(error),
             Err(WriteError::Aborted(error)) => {
                 if !matches!(error.kind(), ErrorKind::Closed | ErrorKind::Busy) {
                     shared.health.stop(&error);
@@ -388,7 +400,11 @@ impl Shared {
     }
 
     fn read<T>(&self, work: impl FnOnce(&Snapshot) -> Result<T>) -> Result<T> {
-        if Inside::is_within(self) { self.file.read_within(work) } else { self.file.read(work) }
+        match Inside::before(self) {
+            // Passing the gate a second time, it could wait behind somebody who waits for it.
+            Some(before) => guard(|| work(&before)),
+            None => self.file.read(work),
+        }
     }
 
     /// Stops the store if its path names another file by now.

@@ -152,10 +152,9 @@ impl<'txn> Batch<'txn> {
         std::mem::take(&mut self.freed)
     }
 
-    /// The transaction, for tables of the application's. Whatever it does with them is committed.
-    pub(crate) fn of_the_application(&mut self) -> &'txn WriteTransaction {
+    /// Something was written that is not ours.
+    pub(super) fn note_change(&mut self) {
         self.changes += 1;
-        self.txn
     }
 
     /// Whether anything was written. A transaction that wrote nothing need not be committed.

@@ -78,14 +78,6 @@ pub(super) fn table(error: TableError) -> Error {
     }
 }
 
-/// A table of the application's: what is wrong with it is the caller's to mend.
-pub(crate) fn user_table(error: TableError) -> Error {
-    match error {
-        TableError::Storage(error) => storage(error),
-        other => Error::new(ErrorKind::InvalidInput, format!("open a table: {other}")).with_source(other),
-    }
-}
-
 pub(super) fn transaction(error: TransactionError) -> Error {
     match error {
         TransactionError::Storage(error) => storage(error),
@@ -93,8 +85,13 @@ pub(super) fn transaction(error: TransactionError) -> Error {
     }
 }
 
-/// A commit that reports an error may still be found after a restart, so its outcome is never "failed".
+/// A commit that reports an error may still be found after a restart, so its outcome is never "failed". One that the
+/// engine did not even try, because a panic in one of its calls was swallowed, is the exception.
 pub(super) fn commit(error: CommitError) -> Error {
+    if matches!(error, CommitError::TransactionPoisoned) {
+        let message = format!("the transaction was given up, and nothing was written: {error}");
+        return Error::new(ErrorKind::Refused, message).with_source(error);
+    }
     let advice = match &error {
         CommitError::Storage(error) => room_advice(as_io(error)),
         _ => "",

@@ -165,14 +165,11 @@ impl StoreFile {
         guard(|| work(&*self.latest(database)?))
     }
 
-    /// The same for a thread that has passed the gate before: it must not wait behind somebody who waits to have it
-    /// alone.
-    pub(crate) fn read_within<T>(&self, work: impl FnOnce(&Snapshot) -> Result<T>) -> Result<T> {
-        let gate = self.gate.try_read().ok_or_else(|| {
-            Error::new(ErrorKind::Busy, "the store is about to be compacted or closed: look before the transaction")
-        })?;
+    /// The store as of the last commit, for code of an application, which must not hold the gate while it runs.
+    pub(crate) fn snapshot(&self) -> Result<Arc<Snapshot>> {
+        let gate = self.gate.read();
         let database = gate.as_ref().ok_or_else(closed)?;
-        guard(|| work(&*self.latest(database)?))
+        guard(|| self.latest(database))
     }
 
     fn latest(&self, database: &Database) -> Result<Arc<Snapshot>> {
@@ -202,12 +199,22 @@ impl StoreFile {
         durable: Durable,
         work: impl FnOnce(&mut Batch<'_>) -> Result<T>,
     ) -> Result<T, WriteError> {
+        self.write_beside(durable, |batch, _| work(batch))
+    }
+
+    /// The same, and hands out the store as it was before, for whoever looks at it meanwhile without passing the gate a
+    /// second time.
+    pub(crate) fn write_beside<T>(
+        &self,
+        durable: Durable,
+        work: impl FnOnce(&mut Batch<'_>, &dyn Fn() -> Result<Arc<Snapshot>>) -> Result<T>,
+    ) -> Result<T, WriteError> {
         let gate = self.gate.read();
         let database = gate.as_ref().ok_or_else(|| WriteError::Aborted(closed()))?;
         let txn = guard(|| self.begin(database, durable)).map_err(WriteError::Aborted)?;
         let worked = guard(|| {
             let mut batch = Batch::open(&txn)?;
-            let value = work(&mut batch)?;
+            let value = work(&mut batch, &|| self.latest(database))?;
             Ok((value, batch.is_dirty()))
         });
         let (value, dirty) = match worked {
@@ -221,14 +228,14 @@ impl StoreFile {
         if dirty {
             let committed = guard(|| txn.commit().map_err(fault::commit));
             self.outdate();
-            committed.map_err(|error| {
+            committed.map_err(|error| match error.kind() {
+                ErrorKind::Indeterminate => WriteError::Indeterminate(error),
+                ErrorKind::Refused => WriteError::Aborted(error),
                 // A panic on the way leaves the outcome as open as an error does.
-                let error = if error.kind() == ErrorKind::Indeterminate {
-                    error
-                } else {
-                    Error::new(ErrorKind::Indeterminate, format!("the commit broke off: {error}")).with_source(error)
-                };
-                WriteError::Indeterminate(error)
+                _ => {
+                    let text = format!("the commit broke off: {error}");
+                    WriteError::Indeterminate(Error::new(ErrorKind::Indeterminate, text).with_source(error))
+                }
             })?;
         } else {
             guard(|| txn.abort().map_err(fault::storage)).map_err(WriteError::Aborted)?;

@@ -6,12 +6,13 @@ mod backup;
 pub(crate) mod batch;
 mod codec;
 mod create;
-mod fault;
+pub(crate) mod fault;
 pub(crate) mod file;
 #[cfg(test)]
 mod lab;
 mod memory;
 pub(crate) mod outbox;
+mod own_tables;
 mod place;
 #[cfg(feature = "json")]
 mod portable;
@@ -20,6 +21,3 @@ mod schema;
 pub(crate) mod snapshot;
 pub(crate) mod sweep;
 mod tables;
-
-pub(crate) use fault::user_table;
-pub(crate) use tables::is_ours;

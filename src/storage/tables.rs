@@ -11,12 +11,7 @@ use crate::machine::record::Status;
 use crate::machine::time::Timestamp;
 
 /// All our tables share it, so that an application's own tables in the same file cannot meet them.
-const PREFIX: &str = "dupeproof/";
-
-/// Whether a table of this name is ours, or could be in a later release.
-pub(crate) fn is_ours(name: &str) -> bool {
-    name.starts_with(PREFIX)
-}
+pub(super) const PREFIX: &str = "dupeproof/";
 
 macro_rules! table {
     ($name:literal) => {
