@@ -71,6 +71,7 @@ mod options;
 mod reconcile;
 mod storage;
 mod store;
+mod transaction;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::{Error, ErrorKind, Result};
@@ -90,6 +91,10 @@ pub use options::{Options, Recovery, Sharing};
 pub use reconcile::{Decision, Verdict};
 pub use storage::audit::{Problem, VerifyReport};
 pub use store::Store;
+pub use transaction::{Tables, Transaction};
+
+/// The storage engine, for the tables of your own in a [transaction](Store::transaction).
+pub use redb;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -116,6 +116,11 @@ impl Store {
         &self.inner.engine
     }
 
+    /// Whether both are clones of one.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     pub(crate) fn response_bytes_max(&self) -> usize {
         self.inner.response_bytes_max
     }

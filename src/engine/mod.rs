@@ -8,6 +8,7 @@ mod compactor;
 mod health;
 mod keeper;
 mod time;
+mod transact;
 mod waiters;
 mod worker;
 mod writer;
@@ -244,6 +245,7 @@ impl Engine {
     /// Compacts the file. Commits wait meanwhile.
     pub(crate) fn compact(&self) -> Result<bool> {
         self.shared.health.check()?;
+        self.shared.check_outside()?;
         self.check_place()?;
         self.shared.file.compact().inspect_err(|error| {
             if error.kind() != ErrorKind::Busy {
@@ -255,6 +257,7 @@ impl Engine {
     /// Ends this open's claims, stops the threads and closes the file. The first error is the one reported; later calls
     /// find the store closed.
     pub(crate) fn close(&self) -> Result<()> {
+        self.shared.check_outside()?;
         let workers = std::mem::take(&mut *self.workers.lock());
         if workers.is_empty() {
             return Ok(());
@@ -317,6 +320,7 @@ impl Shared {
     /// Queues a command. Waits for a place in the queue, not for the answer.
     fn send<T>(&self, queue: &Sender<Message>, command: impl FnOnce(Reply<T>) -> Command) -> Result<Pending<'_, T>> {
         self.health.check()?;
+        self.check_outside()?;
         let (reply, answer) = bounded(1);
         queue.send(Message::Do(command(reply))).map_err(|_| self.health.error())?;
         Ok(Pending { answer, health: &self.health })

@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::error::Result;
 use crate::machine::time::{Anchor, StoreTime, Timestamp};
-use crate::storage::batch::Moment;
+use crate::options::Sharing;
+use crate::storage::batch::{Batch, Moment};
 
 /// Reads the clocks and turns them into store time, which never goes back.
 #[derive(Debug)]
@@ -23,8 +25,23 @@ impl Timekeeper {
         Self { clock, time, floor: AtomicU64::new(0) }
     }
 
-    pub(super) fn observe(&self, mark: Timestamp) {
-        self.floor.fetch_max(mark.as_unix_millis(), Ordering::AcqRel);
+    /// At the beginning of a commit: the clocks that the file has seen.
+    pub(super) fn observe(&self, batch: &Batch<'_>, sharing: Sharing) -> Result<Option<Anchor>> {
+        let known = batch.anchor()?;
+        if let (Some(known), Sharing::Shared) = (known, sharing) {
+            self.floor.fetch_max(known.mark.as_unix_millis(), Ordering::AcqRel);
+        }
+        Ok(known)
+    }
+
+    /// At its end: notes the clocks, if that is due.
+    pub(super) fn note(&self, batch: &mut Batch<'_>, known: Option<Anchor>) -> Result<()> {
+        let Moment { now, wall } = self.moment();
+        let is_due = match known {
+            Some(known) => known.went_back(wall) || batch.is_dirty() && known.is_behind(now, wall),
+            None => batch.is_dirty(),
+        };
+        if is_due { batch.set_anchor(Anchor::noted(known, now, wall)) } else { Ok(()) }
     }
 
     pub(super) fn moment(&self) -> Moment {

@@ -10,9 +10,7 @@ use super::{Shared, repeat};
 use crate::clock::deadline_in;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::key::Identity;
-use crate::machine::time::Anchor;
-use crate::options::Sharing;
-use crate::storage::batch::{Batch, DriveError, Moment};
+use crate::storage::batch::{Batch, DriveError};
 use crate::storage::file::{Durable, WriteError};
 
 /// Commands in one commit: bounds what a failed commit leaves open, and how long the first of a group waits.
@@ -133,22 +131,12 @@ impl Writer<'_> {
 
     fn decide(&mut self, batch: &mut Batch<'_>, group: &mut Vec<Command>, decided: &mut Decided) -> Result<()> {
         let shared = self.shared;
-        let known = batch.anchor()?;
-        if let (Some(known), Sharing::Shared) = (known, shared.file.sharing()) {
-            shared.time.observe(known.mark);
-        }
+        let known = shared.time.observe(batch, shared.file.sharing())?;
         while let Some(command) = group.pop() {
             let outcome = self.apply(batch, command)?;
             decided.outcomes.push(outcome);
         }
-        let Moment { now, wall } = shared.time.moment();
-        let is_due = match known {
-            Some(known) => known.went_back(wall) || batch.is_dirty() && known.is_behind(now, wall),
-            None => batch.is_dirty(),
-        };
-        if is_due {
-            batch.set_anchor(Anchor::noted(known, now, wall))?;
-        }
+        shared.time.note(batch, known)?;
         decided.freed = batch.take_freed();
         Ok(())
     }

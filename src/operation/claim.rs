@@ -31,7 +31,23 @@ struct Core {
     checkpoint: Option<Vec<u8>>,
     reference: Mutex<Option<ExternalReference>>,
     /// Nothing is left to do for the drop.
-    is_over: AtomicBool,
+    is_over: Arc<AtomicBool>,
+}
+
+/// What is left to do for a claim once its settlement is committed.
+pub(crate) struct Settled {
+    store: Store,
+    hold: Arc<Hold>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Settled {
+    /// It is current no longer, whatever is left of its lease.
+    pub(crate) fn committed(self) {
+        self.is_over.store(true, Ordering::Release);
+        self.hold.lose();
+        self.store.engine().release(&self.hold);
+    }
 }
 
 impl Core {
@@ -52,7 +68,7 @@ impl Core {
             grant,
             checkpoint: held.work.checkpoint.clone(),
             reference: Mutex::new(None),
-            is_over: AtomicBool::new(false),
+            is_over: Arc::default(),
         })
     }
 
@@ -84,11 +100,13 @@ impl Core {
         })
     }
 
-    /// Settled or handed on: it is current no longer, whatever is left of its lease.
+    fn settled(&self) -> Settled {
+        Settled { store: self.store.clone(), hold: self.hold.clone(), is_over: self.is_over.clone() }
+    }
+
+    /// Settled or handed on.
     fn over(&self) {
-        self.is_over.store(true, Ordering::Release);
-        self.hold.lose();
-        self.store.engine().release(&self.hold);
+        self.settled().committed();
     }
 
     fn is_current(&self) -> bool {
@@ -724,8 +742,7 @@ impl Claim {
     /// # Ok::<(), dupeproof::Error>(())
     /// ```
     pub fn settle_and_begin(&self, settlement: Settlement, next: &Operation) -> Result<Begin> {
-        let step = self.core.step(Event::Settle(self.core.token(), self.admitted(settlement)));
-        let begin = self.core.store.drive_begin(vec![step], next);
+        let begin = self.core.store.drive_begin(vec![self.settling(settlement)], next);
         let begin = self.core.heard(begin)?;
         self.core.over();
         Ok(begin)
@@ -737,9 +754,25 @@ impl Claim {
     }
 
     fn settle(&self, settlement: Settlement) -> Result<Driven> {
-        let driven = self.core.write(Event::Settle(self.core.token(), self.admitted(settlement)))?;
+        let driven = self.heard(self.core.store.engine().drive(vec![self.settling(settlement)]))?;
         self.core.over();
         Ok(driven)
+    }
+
+    pub(crate) fn settling(&self, settlement: Settlement) -> Step {
+        self.core.step(Event::Settle(self.core.token(), self.admitted(settlement)))
+    }
+
+    pub(crate) fn heard<T>(&self, result: Result<T>) -> Result<T> {
+        self.core.heard(result)
+    }
+
+    pub(crate) fn settled(&self) -> Settled {
+        self.core.settled()
+    }
+
+    pub(crate) fn is_of(&self, store: &Store) -> bool {
+        self.core.store.is_same(store)
     }
 
     /// A settlement as it may be stored.
@@ -778,7 +811,7 @@ impl Claim {
             grant: self.core.grant,
             checkpoint: self.core.checkpoint.clone(),
             reference: Mutex::new(self.core.reference.lock().clone()),
-            is_over: AtomicBool::new(false),
+            is_over: Arc::default(),
         };
         Ok(Self { core })
     }

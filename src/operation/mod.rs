@@ -8,6 +8,7 @@ mod spec;
 mod view;
 
 pub use answer::{Begin, Conflict, Expired, InProgress, Replay, Reserve, RetryLater, UnknownOutcome};
+pub(crate) use claim::Settled;
 pub use claim::{AfterFailure, Claim, FencingToken, Reservation, Settlement};
 pub use run::{Failure, Outcome};
 pub use spec::{Nonce, Operation};

@@ -148,6 +148,10 @@ impl<'txn> Batch<'txn> {
         self.changes
     }
 
+    pub(super) fn note_change(&mut self) {
+        self.changes += 1;
+    }
+
     fn context(&mut self, moment: Moment, incarnation: u64) -> Result<Context> {
         let fresh_id = match self.id_next {
             Some(id) => id,

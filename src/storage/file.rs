@@ -2,6 +2,8 @@
 //!
 //! The database sits behind a gate. Reading and writing pass it side by side; compacting and closing need it alone.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,6 +14,7 @@ use redb::{Builder, ConcurrencyMode, Database, Durability, ReadableDatabase, Sto
 use super::batch::Batch;
 use super::create::{self, Existing};
 use super::fault::{self, guard};
+use super::inside::{Inside, database_of};
 use super::memory::MemoryBackend;
 use super::place::FileIdentity;
 use super::probation::Probation;
@@ -22,11 +25,28 @@ use crate::options::{Missing, OpenCheck, Options, Recovery, Sharing};
 
 /// Why a write transaction gave no result.
 #[derive(Debug)]
-pub(crate) enum WriteError {
+pub(crate) enum WriteError<A = Error> {
     /// Nothing was written.
-    Aborted(Error),
+    Aborted(A),
     /// The commit failed: what it wrote may be found after a restart.
     Indeterminate(Error),
+}
+
+/// Why a transaction of the application was aborted.
+#[derive(Debug)]
+pub(crate) enum Abort<E> {
+    /// The store could not go on.
+    Ours(Error),
+    /// The application said so.
+    Theirs(E),
+    /// The application's code panicked, with this.
+    Panicked(Box<dyn Any + Send>),
+}
+
+impl<E> From<Error> for Abort<E> {
+    fn from(error: Error) -> Self {
+        Self::Ours(error)
+    }
 }
 
 /// What a commit must survive.
@@ -40,7 +60,7 @@ pub(crate) enum Durable {
 
 /// A store's file while it is open.
 pub(crate) struct StoreFile {
-    gate: RwLock<Option<Database>>,
+    gate: RwLock<Option<Arc<Database>>>,
     /// What readers share until the next commit, because opening a view costs as much as a look-up in it. Not in shared
     /// mode, where others commit too.
     latest: RwLock<Option<Arc<Snapshot>>>,
@@ -97,7 +117,7 @@ impl StoreFile {
             Ok(database)
         })?;
         Ok(Self {
-            gate: RwLock::new(Some(database)),
+            gate: RwLock::new(Some(Arc::new(database))),
             latest: RwLock::new(None),
             place,
             recovery: options.recovery,
@@ -107,9 +127,22 @@ impl StoreFile {
 
     /// Runs `work` on the store as of the last commit.
     pub(crate) fn read<T>(&self, work: impl FnOnce(&Snapshot) -> Result<T>) -> Result<T> {
+        if let Some(database) = database_of(self) {
+            return guard(|| work(&*self.latest(&database)?));
+        }
         let gate = self.gate.read();
         let database = gate.as_ref().ok_or_else(closed)?;
         guard(|| work(&*self.latest(database)?))
+    }
+
+    /// The store as of the last commit, for code of the application, which must not hold the gate while it runs.
+    pub(crate) fn snapshot(&self) -> Result<Arc<Snapshot>> {
+        if let Some(database) = database_of(self) {
+            return guard(|| self.latest(&database));
+        }
+        let gate = self.gate.read();
+        let database = gate.as_ref().ok_or_else(closed)?;
+        guard(|| self.latest(database))
     }
 
     fn latest(&self, database: &Database) -> Result<Arc<Snapshot>> {
@@ -139,15 +172,46 @@ impl StoreFile {
         durable: Durable,
         work: impl FnOnce(&mut Batch<'_>) -> Result<T>,
     ) -> Result<T, WriteError> {
+        self.transact(durable, |_, txn| {
+            guard(|| {
+                let mut batch = Batch::open(txn)?;
+                let value = work(&mut batch)?;
+                Ok((value, batch.is_dirty()))
+            })
+        })
+    }
+
+    /// The same, durably, for code of the application: its errors and its panics are its own. `work` says whether
+    /// anything was written.
+    pub(crate) fn write_own<T, E>(
+        &self,
+        work: impl FnOnce(Batch<'_>) -> Result<(T, bool), E>,
+    ) -> Result<T, WriteError<Abort<E>>> {
+        self.transact(Durable::Yes, |database, txn| {
+            let _inside = Inside::enter(self, database.clone());
+            let batch = guard(|| Batch::open(txn))?;
+            match catch_unwind(AssertUnwindSafe(|| work(batch))) {
+                Ok(worked) => worked.map_err(Abort::Theirs),
+                Err(panic) => Err(Abort::Panicked(panic)),
+            }
+        })
+    }
+
+    /// Whether this thread is inside a transaction of the application on this file.
+    pub(crate) fn is_inside(&self) -> bool {
+        database_of(self).is_some()
+    }
+
+    fn transact<T, A: From<Error>>(
+        &self,
+        durable: Durable,
+        work: impl FnOnce(&Arc<Database>, &WriteTransaction) -> Result<(T, bool), A>,
+    ) -> Result<T, WriteError<A>> {
+        let aborted = |error: Error| WriteError::Aborted(error.into());
         let gate = self.gate.read();
-        let database = gate.as_ref().ok_or_else(|| WriteError::Aborted(closed()))?;
-        let txn = guard(|| self.begin(database, durable)).map_err(WriteError::Aborted)?;
-        let worked = guard(|| {
-            let mut batch = Batch::open(&txn)?;
-            let value = work(&mut batch)?;
-            Ok((value, batch.is_dirty()))
-        });
-        let (value, dirty) = match worked {
+        let database = gate.as_ref().ok_or_else(|| aborted(closed()))?;
+        let txn = guard(|| self.begin(database, durable)).map_err(aborted)?;
+        let (value, dirty) = match work(database, &txn) {
             Ok(worked) => worked,
             Err(error) => {
                 // The first error is the one to report; an abort that fails too changes nothing about it.
@@ -155,22 +219,20 @@ impl StoreFile {
                 return Err(WriteError::Aborted(error));
             }
         };
-        if dirty {
-            let committed = guard(|| txn.commit().map_err(fault::commit));
-            self.outdate();
-            committed.map_err(|error| {
-                // A panic on the way leaves the outcome as open as an error does.
-                let error = if error.kind() == ErrorKind::Indeterminate {
-                    error
-                } else {
-                    Error::new(ErrorKind::Indeterminate, format!("the commit broke off: {error}")).with_source(error)
-                };
-                WriteError::Indeterminate(error)
-            })?;
-        } else {
-            guard(|| txn.abort().map_err(fault::storage)).map_err(WriteError::Aborted)?;
+        if !dirty {
+            return guard(|| txn.abort().map_err(fault::storage)).map(|()| value).map_err(aborted);
         }
-        Ok(value)
+        let committed = guard(|| txn.commit().map_err(fault::commit));
+        self.outdate();
+        committed.map(|()| value).map_err(|error| match error.kind() {
+            ErrorKind::Indeterminate => WriteError::Indeterminate(error),
+            ErrorKind::Refused => aborted(error),
+            // A panic on the way leaves the outcome as open as an error does.
+            _ => {
+                let text = format!("the commit broke off: {error}");
+                WriteError::Indeterminate(Error::new(ErrorKind::Indeterminate, text).with_source(error))
+            }
+        })
     }
 
     fn begin(&self, database: &Database, durable: Durable) -> Result<WriteTransaction> {
@@ -193,6 +255,7 @@ impl StoreFile {
         let mut gate = self.gate.write();
         let database = gate.as_mut().ok_or_else(closed)?;
         self.outdate();
+        let database = Arc::get_mut(database).ok_or_else(|| Error::new(ErrorKind::Busy, "the file is in use"))?;
         guard(|| database.compact().map_err(fault::compaction))
     }
 
@@ -200,7 +263,7 @@ impl StoreFile {
     pub(crate) fn close(&self) -> Result<()> {
         let database = self.gate.write().take();
         self.outdate();
-        match database {
+        match database.and_then(Arc::into_inner) {
             Some(database) => guard(|| database.close().map_err(fault::database)),
             None => Ok(()),
         }

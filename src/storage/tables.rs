@@ -10,12 +10,14 @@ use crate::machine::key::Identity;
 use crate::machine::record::Status;
 use crate::machine::time::Timestamp;
 
-/// All our tables share it, so that an application's own tables in the same file cannot meet them.
 macro_rules! table {
     ($name:literal) => {
         TableDefinition::new(concat!("dupeproof/", $name))
     };
 }
+
+/// All our tables share it, so that an application's own tables in the same file cannot meet them.
+pub(super) const PREFIX: &str = "dupeproof/";
 
 /// `(kind, tenant, operation, key, step)`: separate fields, never joined.
 pub(super) type IndexKey = (u8, &'static str, &'static str, &'static str, &'static str);

@@ -15,3 +15,4 @@ mod retention;
 mod shared;
 mod support;
 mod tidy;
+mod transaction;
