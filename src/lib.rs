@@ -60,6 +60,7 @@
 //! fingerprints of JSON. `cli`: the program `dupeproof`; a user of the library never compiles it.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod attach;
 mod clock;
 mod engine;
 mod error;

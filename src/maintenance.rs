@@ -81,7 +81,9 @@ impl Store {
     /// middle of a transaction. Returns whether there was anything to do.
     ///
     /// # Errors
-    /// [`Busy`](crate::ErrorKind::Busy) if a transaction is in progress elsewhere: try again.
+    /// [`Busy`](crate::ErrorKind::Busy) if a transaction or a [`read`](Store::read) is in progress elsewhere: try again.
+    /// [`Refused`](crate::ErrorKind::Refused) for an [attached](crate::Options::attach) store: compact the database
+    /// yourself.
     ///
     /// # Example
     /// ```

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::clock::{deadline_in, has_passed, pause};
 use crate::engine::Engine;
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::options::Options;
 use crate::storage::file::StoreFile;
 
@@ -148,17 +148,21 @@ impl Options {
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Store> {
         let path = path.as_ref();
         self.check()?;
+        self.open_patiently(|| Store::on(StoreFile::open(path, self)?, self))
+            .map_err(|error| error.context(format_args!("open store at {}", path.display())))
+    }
+
+    /// Tries again while it is in somebody's way, for as long as the options say.
+    pub(crate) fn open_patiently(&self, open: impl Fn() -> Result<Store>) -> Result<Store> {
         let deadline = deadline_in(self.open_wait);
         let mut wait = OPEN_PAUSE_MIN;
         loop {
-            match StoreFile::open(path, self).and_then(|file| Store::on(file, self)) {
-                Err(error) if error.kind() == ErrorKind::OpenElsewhere && !has_passed(deadline) => {
+            match open() {
+                Err(error) if error.kind().may_retry() && !has_passed(deadline) => {
                     pause(wait);
                     wait = (wait * 2).min(OPEN_PAUSE_MAX);
                 }
-                opened => {
-                    return opened.map_err(|error| error.context(format_args!("open store at {}", path.display())));
-                }
+                opened => return opened,
             }
         }
     }

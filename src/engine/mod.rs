@@ -248,7 +248,7 @@ impl Engine {
         self.shared.check_outside()?;
         self.check_place()?;
         self.shared.file.compact().inspect_err(|error| {
-            if error.kind() != ErrorKind::Busy {
+            if !matches!(error.kind(), ErrorKind::Busy | ErrorKind::Refused) {
                 self.shared.health.stop(error);
             }
         })

@@ -7,10 +7,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use redb::backends::FileBackend;
 use redb::{Builder, ConcurrencyMode, Database, Durability, ReadableDatabase, StorageBackend, WriteTransaction};
 
+use super::attached::{self, Attachment};
 use super::batch::Batch;
 use super::create::{self, Existing};
 use super::fault::{self, guard};
@@ -61,12 +62,23 @@ pub(crate) enum Durable {
 /// A store's file while it is open.
 pub(crate) struct StoreFile {
     gate: RwLock<Option<Arc<Database>>>,
-    /// What readers share until the next commit, because opening a view costs as much as a look-up in it. Not in shared
-    /// mode, where others commit too.
+    /// Held while the store is open in a database of the application.
+    attachment: Mutex<Option<Attachment>>,
+    /// What readers share until the next commit, because opening a view costs as much as a look-up in it. Not where
+    /// others commit too: they would not see it, and it would keep the file from using its space again.
     latest: RwLock<Option<Arc<Snapshot>>>,
     place: Option<Place>,
+    owner: Owner,
+    is_new: bool,
     recovery: Recovery,
     sharing: Sharing,
+}
+
+/// Whose the database is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    Store,
+    Application,
 }
 
 /// Where the file is, and which one it is.
@@ -116,10 +128,30 @@ impl StoreFile {
             backend.accept().map_err(fault::io)?;
             Ok(database)
         })?;
+        let is_new = place.as_ref().is_none_or(|place| place.created);
         Ok(Self {
             gate: RwLock::new(Some(Arc::new(database))),
+            attachment: Mutex::new(None),
             latest: RwLock::new(None),
             place,
+            owner: Owner::Store,
+            is_new,
+            recovery: options.recovery,
+            sharing: options.sharing,
+        })
+    }
+
+    /// In a database that the application has open.
+    pub(crate) fn attached(database: Arc<Database>, options: &Options) -> Result<Self> {
+        let attachment = Attachment::take(&database)?;
+        let is_new = guard(|| attached::lay_out(&database, options))?;
+        Ok(Self {
+            gate: RwLock::new(Some(database)),
+            attachment: Mutex::new(Some(attachment)),
+            latest: RwLock::new(None),
+            place: None,
+            owner: Owner::Application,
+            is_new,
             recovery: options.recovery,
             sharing: options.sharing,
         })
@@ -147,7 +179,7 @@ impl StoreFile {
 
     fn latest(&self, database: &Database) -> Result<Arc<Snapshot>> {
         let open = || Snapshot::open(database.begin_read().map_err(fault::transaction)?).map(Arc::new);
-        if self.sharing == Sharing::Shared {
+        if self.sharing == Sharing::Shared || self.owner == Owner::Application {
             return open();
         }
         if let Some(snapshot) = &*self.latest.read() {
@@ -252,6 +284,10 @@ impl StoreFile {
 
     /// Gives free pages back to the file system. Waits for running reads and writes, and holds up new ones.
     pub(crate) fn compact(&self) -> Result<bool> {
+        if self.owner == Owner::Application {
+            let text = "the store lives in a database of the application: close it, and compact the database yourself";
+            return Err(Error::new(ErrorKind::Refused, text));
+        }
         let mut gate = self.gate.write();
         let database = gate.as_mut().ok_or_else(closed)?;
         self.outdate();
@@ -263,10 +299,16 @@ impl StoreFile {
     pub(crate) fn close(&self) -> Result<()> {
         let database = self.gate.write().take();
         self.outdate();
-        match database.and_then(Arc::into_inner) {
-            Some(database) => guard(|| database.close().map_err(fault::database)),
-            None => Ok(()),
-        }
+        let closed = match (database, self.owner) {
+            (Some(database), Owner::Store) => match Arc::into_inner(database) {
+                Some(database) => guard(|| database.close().map_err(fault::database)),
+                None => Ok(()),
+            },
+            (Some(_), Owner::Application) | (None, _) => Ok(()),
+        };
+        // Last: from now on another store may be attached.
+        self.attachment.lock().take();
+        closed
     }
 
     /// Whether the path still names the open file. Two live stores would each say "first time".
@@ -283,9 +325,9 @@ impl StoreFile {
         }
     }
 
-    /// Whether this open made the file. A store in memory is always new.
+    /// Whether this open made the store. One in memory is always new.
     pub(crate) fn is_new(&self) -> bool {
-        self.place.as_ref().is_none_or(|place| place.created)
+        self.is_new
     }
 
     pub(crate) fn sharing(&self) -> Sharing {

@@ -1,5 +1,6 @@
 //! Rows on disk: the only place that knows the storage engine.
 
+mod attached;
 pub(crate) mod audit;
 mod backup;
 pub(crate) mod batch;

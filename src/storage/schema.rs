@@ -1,6 +1,6 @@
 //! The format of a store as a whole: the image a new file starts from, and whether an existing one can be read.
 
-use redb::{Builder, Database, ReadableDatabase, TableError};
+use redb::{Builder, Database, ReadableDatabase, TableError, WriteTransaction};
 
 use super::codec::{decode_meta, encode_meta};
 use super::fault;
@@ -25,21 +25,29 @@ pub(super) fn image_of_format(format: u64) -> Result<Vec<u8>> {
         builder.set_cache_size(1024 * 1024);
         let database = builder.create_with_backend(backend.clone()).map_err(fault::database)?;
         let txn = database.begin_write().map_err(fault::transaction)?;
-        {
-            txn.open_table(tables::INDEX).map_err(fault::table)?;
-            txn.open_table(tables::RECORDS).map_err(fault::table)?;
-            txn.open_table(tables::UNSETTLED).map_err(fault::table)?;
-            for shelf in Shelf::ALL {
-                txn.open_table(tables::shelf(shelf)).map_err(fault::table)?;
-            }
-            let mut meta = txn.open_table(META).map_err(fault::table)?;
-            let row = encode_meta(meta::FORMAT, [format]);
-            meta.insert(meta::FORMAT, row.as_slice()).map_err(fault::storage)?;
-        }
+        create_tables_of_format(&txn, format)?;
         txn.commit().map_err(fault::commit)?;
         database.close().map_err(fault::database)?;
         Ok(backend.image())
     })
+}
+
+/// The empty tables of a store.
+pub(super) fn create_tables(txn: &WriteTransaction) -> Result<()> {
+    create_tables_of_format(txn, STORE_FORMAT)
+}
+
+fn create_tables_of_format(txn: &WriteTransaction, format: u64) -> Result<()> {
+    txn.open_table(tables::INDEX).map_err(fault::table)?;
+    txn.open_table(tables::RECORDS).map_err(fault::table)?;
+    txn.open_table(tables::UNSETTLED).map_err(fault::table)?;
+    for shelf in Shelf::ALL {
+        txn.open_table(tables::shelf(shelf)).map_err(fault::table)?;
+    }
+    let mut meta = txn.open_table(META).map_err(fault::table)?;
+    let row = encode_meta(meta::FORMAT, [format]);
+    meta.insert(meta::FORMAT, row.as_slice()).map_err(fault::storage)?;
+    Ok(())
 }
 
 /// Accepts or refuses an open database, before anything of it is used.

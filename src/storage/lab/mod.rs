@@ -4,6 +4,7 @@
 //! public API from there. Every run is seeded, and a failure prints its seed. `DUPEPROOF_LAB_SEEDS` raises how many
 //! seeds are tried.
 
+mod attached;
 mod audits;
 mod backend;
 mod codecs;

@@ -1,6 +1,7 @@
 //! The application's own tables and the settlement of claims, in one commit.
 
 mod abort;
+mod attach;
 mod inside;
 mod killed;
 mod together;
