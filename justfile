@@ -14,10 +14,12 @@ test FILTER="":
     cargo test {{ FILTER }}
     cargo test --all-features {{ FILTER }}
 
-# Both examples; they fail if an effect happens twice or not at all
+# The examples; they fail if an effect happens twice or not at all
 examples:
     cargo run --quiet --example payment
     cargo run --quiet --example webhooks
+    cargo run --quiet --example outbox_http
+    cargo run --quiet --example mqtt_gateway
 
 # The documentation as docs.rs would build it, warnings refused
 doc:
@@ -26,6 +28,13 @@ doc:
 # The benchmarks in full; DUPEPROOF_BENCH=quick for a short look
 bench *ARGS:
     cargo bench --bench operation --features json {{ ARGS }}
+    cargo bench --bench inbox
+    cargo bench --bench outbox
+
+# What opening costs after a crash, and what a repeat costs a shell
+bench-more:
+    cargo bench --bench opening
+    cargo bench --bench command_line --features cli
 
 # Licences, duplicate and banned crates, sources, advisories (needs the advisory database)
 deny:

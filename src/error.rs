@@ -45,7 +45,7 @@ pub enum ErrorKind {
     LeaseLost,
     /// The operation was settled with another outcome before. Nothing was written.
     AlreadySettled,
-    /// The record's state, or a transaction that is open on this thread, does not allow this call. Nothing was written.
+    /// The record's state does not allow this call. Nothing was written.
     Refused,
     /// Everything waiting took longer than allowed. Nothing was written.
     Busy,

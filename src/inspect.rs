@@ -6,9 +6,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::machine::index::Shelf;
 use crate::machine::key::{Identity, Kind, OperationKey};
 use crate::machine::record::{Record, RecordId, Status};
-use crate::machine::retention::Aged;
 use crate::machine::time::Timestamp;
-use crate::operation::{OperationView, view};
+use crate::operation::{OperationView, as_of, view};
+use crate::storage::outbox::look::OutboxStats;
 use crate::storage::snapshot::Visit;
 use crate::store::Store;
 
@@ -17,7 +17,7 @@ const SCAN_ROWS_MAX: usize = 20_000;
 /// Operations in one page.
 const PAGE_OPERATIONS_MAX: usize = 1000;
 
-/// Which operations to list. Start from [`Filter::new`], which lists all.
+/// Which operations to list. Start from [`Filter::new`], which lists all, or from [`Filter::inbox`].
 ///
 /// # Example
 /// ```
@@ -27,6 +27,7 @@ const PAGE_OPERATIONS_MAX: usize = 1000;
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
+    kind: Kind,
     status: Option<Status>,
     tenant: Option<String>,
     operation: Option<String>,
@@ -49,6 +50,23 @@ impl Filter {
     /// ```
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Messages that came in, instead of operations: in their views the operation is the source and the key is the
+    /// message's id.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Filter, Fingerprint, Page, Response, Store};
+    /// # let store = Store::in_memory()?;
+    /// let orders = store.inbox("acme", "orders")?;
+    /// let _ = orders.process_raw("m-1", Fingerprint::unchecked(), |_| Ok::<_, dupeproof::Error>(Response::Absent))?;
+    /// let messages = store.list(&Filter::inbox(), &Page::first(100))?;
+    /// assert_eq!(messages.operations[0].key.key(), "m-1");
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    pub fn inbox() -> Self {
+        Self { kind: Kind::Inbox, ..Self::default() }
     }
 
     /// Only operations in this status.
@@ -210,6 +228,11 @@ pub struct Stats {
     pub failed_terminal: u64,
     /// Compact residues.
     pub tombstones: u64,
+    /// Messages that came in and are still recognised, however they ended. Those above are operations, but for the
+    /// unsettled ones, which are counted whatever they are of.
+    pub inbox_marks: u64,
+    /// The outbox.
+    pub outbox: OutboxStats,
     /// Since when the oldest unknown outcome is unknown.
     pub oldest_unknown: Option<Timestamp>,
     /// Length of the file in bytes; nothing for a store in memory.
@@ -236,10 +259,7 @@ impl Store {
     /// # Ok::<(), dupeproof::Error>(())
     /// ```
     pub fn get(&self, key: &OperationKey) -> Result<Option<OperationView>> {
-        let identity = Identity::operation(key.clone());
-        let now = self.engine().moment().now;
-        let record = self.engine().read(|snapshot| snapshot.find(&identity))?;
-        Ok(record.and_then(|record| as_of(record, now)).map(view))
+        self.view_of(&Identity::operation(key.clone()))
     }
 
     /// Lists operations page by page: by key, or, if only an unsettled status can match, by age of the record.
@@ -280,7 +300,7 @@ impl Store {
                     After::Identity(identity) => Some(identity),
                     After::Start | After::Unsettled(_) => None,
                 };
-                snapshot.scan(Kind::Operation, after, |record| {
+                snapshot.scan(filter.kind, after, |record| {
                     Ok(collected.take(record, |record| After::Identity(record.head.identity.clone())))
                 })
             }
@@ -306,6 +326,8 @@ impl Store {
             stats.succeeded = snapshot.shelf_len(Shelf::Succeeded)?;
             stats.failed_terminal = snapshot.shelf_len(Shelf::FailedTerminal)?;
             stats.tombstones = snapshot.shelf_len(Shelf::Tombstone)?;
+            stats.inbox_marks = snapshot.shelf_len(Shelf::Inbox)?;
+            stats.outbox = snapshot.outbox_stats(stats.now)?;
             snapshot.scan_unsettled(None, |_, row| {
                 match row.status {
                     Status::Reserved => stats.reserved += 1,
@@ -344,7 +366,7 @@ impl<'a> Collected<'a> {
         let after = after(&record);
         self.looked_at += 1;
         if let Some(record) = as_of(record, self.now)
-            && record.head.identity.kind == Kind::Operation
+            && record.head.identity.kind == self.filter.kind
             && self.filter.admits(&record, self.now)
         {
             self.listing.operations.push(view(record));
@@ -354,12 +376,5 @@ impl<'a> Collected<'a> {
             return Visit::Stop;
         }
         Visit::Next
-    }
-}
-
-fn as_of(record: Record, now: Timestamp) -> Option<Record> {
-    match record.at(now) {
-        Aged::Same(record) | Aged::Moved(record) => Some(record),
-        Aged::Gone => None,
     }
 }

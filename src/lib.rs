@@ -51,24 +51,29 @@
 //!
 //! - [`Store::begin`] and [`Claim`], or [`Store::run_raw`] (with the feature `json`: `Store::run`) for both in one closure.
 //! - [`Operation`] for leases, retention, attempts and waiting; [`Options`] for the file.
+//! - [`Store::outbox`] for what other systems are to hear of.
 //! - [`ErrorKind`] for what to do when a call fails; [`Store::resolve`] for unknown outcomes.
 //! - [`ManualClock`] and [`Store::in_memory`] for your own tests.
 //!
 //! # Features
 //!
-//! None is on by default, and features only add. `json`: typed responses (`succeed`, `response`, `run`) and RFC 8785
-//! fingerprints of JSON. `cli`: the program `dupeproof`; a user of the library never compiles it.
+//! None is on by default, and features only add. `json`: typed responses (`succeed`, `response`, `run`), RFC 8785
+//! fingerprints of JSON, and the store as lines of JSON (`export`, `import`). `cli`: the program `dupeproof`; a user of the library never compiles it.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod attach;
 mod clock;
 mod engine;
 mod error;
+mod inbox;
 mod inspect;
 mod machine;
 mod maintenance;
 mod operation;
 mod options;
+mod outbox;
+#[cfg(feature = "json")]
+mod portable;
+mod progress;
 mod reconcile;
 mod storage;
 mod store;
@@ -76,9 +81,12 @@ mod transaction;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::{Error, ErrorKind, Result};
+pub use inbox::{Inbox, Processed};
 pub use inspect::{Filter, Listing, Page, Stats};
 pub use machine::fingerprint::{Fingerprint, FingerprintAlgorithm};
 pub use machine::key::OperationKey;
+pub use machine::message::content::Message;
+pub use machine::message::stored::{DeadCause, MessageStatus};
 pub use machine::policy::{Backoff, Remote, Retention, Retry};
 pub use machine::record::{Ruling, Status, TerminalCause, UnknownCause};
 pub use machine::response::{FailureReport, Response, ResponsePolicy};
@@ -89,12 +97,18 @@ pub use operation::{
     OperationView, Outcome, Replay, Reservation, Reserve, RetryLater, Settlement, UnknownOutcome,
 };
 pub use options::{Options, Recovery, Sharing};
+pub use outbox::{
+    Delivery, DeliveryError, MessageFilter, MessageListing, MessagePage, MessageView, Outbox, Relay, RelayHandle,
+    RelayReport, Sending, Sent,
+};
+pub use progress::{Progress, Work};
 pub use reconcile::{Decision, Verdict};
 pub use storage::audit::{Problem, VerifyReport};
+pub use storage::outbox::look::OutboxStats;
 pub use store::Store;
-pub use transaction::{Tables, Transaction};
+pub use transaction::Transaction;
 
-/// The storage engine, for the tables of your own in a [transaction](Store::transaction).
+/// The storage engine, for the tables that an application keeps in the same file: see [`Store::transaction`].
 pub use redb;
 
 #[cfg(doctest)]

@@ -19,6 +19,10 @@ pub struct SweepReport {
     pub tombstoned: u64,
     /// Tombstones that were forgotten.
     pub purged: u64,
+    /// Leases of messages that had lapsed: these are due again, or dead letters.
+    pub messages_released: u64,
+    /// Delivered and discarded messages that were forgotten.
+    pub messages_purged: u64,
     /// Rows that could not be read and were left alone. Run `verify`.
     pub unreadable: u64,
     /// Whether the limit was reached before the end.
@@ -26,12 +30,12 @@ pub struct SweepReport {
 }
 
 impl Store {
-    /// Ends lapsed leases, turns expired responses into tombstones and forgets tombstones whose time is over: at most
-    /// `limit` records (up to 1,000,000), in small commits between those of others. The compactor does the same every
-    /// second.
+    /// Ends lapsed leases, turns expired responses into tombstones and forgets tombstones and finished messages whose time
+    /// is over: at most `limit` rows (up to 1,000,000), in small commits between those of others. The compactor does the
+    /// same every second.
     ///
-    /// No answer depends on it: what time has ended counts as ended before the sweep comes by. Nothing unsettled is
-    /// ever swept away.
+    /// No answer depends on it: what time has ended counts as ended before the sweep comes by. Nothing unsettled, and no
+    /// message that was not delivered or discarded, is ever swept away.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a limit of 0 or above the bound;
@@ -53,6 +57,8 @@ impl Store {
             leases_ended: swept.leases_ended,
             tombstoned: swept.tombstoned,
             purged: swept.purged,
+            messages_released: swept.messages_released,
+            messages_purged: swept.messages_purged,
             unreadable: swept.unreadable,
             more: swept.more,
         })
@@ -74,16 +80,15 @@ impl Store {
     /// # Ok::<(), dupeproof::Error>(())
     /// ```
     pub fn verify(&self) -> Result<VerifyReport> {
-        self.engine().read(|snapshot| snapshot.audit())
+        let reporter = self.engine().file().reporter();
+        self.engine().read(|snapshot| snapshot.audit(reporter))
     }
 
     /// Gives free space back to the file system. Commits wait meanwhile; in shared mode no other process may be in the
     /// middle of a transaction. Returns whether there was anything to do.
     ///
     /// # Errors
-    /// [`Busy`](crate::ErrorKind::Busy) if a transaction or a [`read`](Store::read) is in progress elsewhere: try again.
-    /// [`Refused`](crate::ErrorKind::Refused) for an [attached](crate::Options::attach) store: compact the database
-    /// yourself.
+    /// [`Busy`](crate::ErrorKind::Busy) if a transaction is in progress elsewhere: try again.
     ///
     /// # Example
     /// ```
@@ -115,8 +120,9 @@ impl Store {
     /// ```
     pub fn backup(&self, path: impl AsRef<Path>) -> Result<u64> {
         let path = path.as_ref();
+        let reporter = self.engine().file().reporter();
         self.engine()
-            .read(|snapshot| snapshot.copy_to(path))
+            .read(|snapshot| snapshot.copy_to(path, reporter))
             .map_err(|error| error.context(format_args!("back up to {}", path.display())))
     }
 }

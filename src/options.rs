@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, Result};
-use crate::machine::limits::{RESPONSE_BYTES_DEFAULT, RESPONSE_BYTES_MAX};
+use crate::machine::limits::{OUTBOX_RETENTION_DEFAULT, RESPONSE_BYTES_DEFAULT, RESPONSE_BYTES_MAX, RETENTION_MAX};
+use crate::progress::{Progress, Reporter};
 
 /// Who else may have the store open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -77,8 +78,10 @@ pub struct Options {
     pub(crate) open_wait: Duration,
     pub(crate) cache_bytes: usize,
     pub(crate) response_bytes_max: usize,
+    pub(crate) outbox_retention: Duration,
     pub(crate) sweep_every: Option<Duration>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) reporter: Reporter,
 }
 
 impl Default for Options {
@@ -107,8 +110,10 @@ impl Options {
             open_wait: Duration::ZERO,
             cache_bytes: CACHE_BYTES_DEFAULT,
             response_bytes_max: RESPONSE_BYTES_DEFAULT,
+            outbox_retention: OUTBOX_RETENTION_DEFAULT.as_duration(),
             sweep_every: Some(SWEEP_EVERY_DEFAULT),
             clock: Arc::new(SystemClock),
+            reporter: Reporter::default(),
         }
     }
 
@@ -233,6 +238,23 @@ impl Options {
         self
     }
 
+    /// How long delivered and discarded messages are remembered, without their content: so long is a message recognised
+    /// that is sent again. Default 7 days; 0 to 100 years. Too short, and what is sent again is delivered again; too
+    /// long, and the file grows. Dead letters stay until somebody decides.
+    ///
+    /// # Example
+    /// ```
+    /// use std::time::Duration;
+    /// let store = dupeproof::Options::new().with_outbox_retention(Duration::from_secs(30 * 86_400)).in_memory()?;
+    /// # drop(store);
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_outbox_retention(mut self, retention: Duration) -> Self {
+        self.outbox_retention = retention;
+        self
+    }
+
     /// How often the compactor looks for lapsed leases and ended retentions. Default: every second; at least 10 ms.
     ///
     /// # Example
@@ -281,6 +303,30 @@ impl Options {
         self
     }
 
+    /// Tells `listener` how far a repair or check at open, a verify, a compaction, a backup, an export or an import has
+    /// come: on the thread that does the work, which waits for it, a few thousand times at most for a million records.
+    ///
+    /// # Example
+    /// ```
+    /// use dupeproof::{Options, Work};
+    /// use std::sync::{Arc, Mutex};
+    /// let seen = Arc::new(Mutex::new(Vec::new()));
+    /// let store = Options::new()
+    ///     .with_progress({
+    ///         let seen = seen.clone();
+    ///         move |progress| seen.lock().unwrap().push(progress.work)
+    ///     })
+    ///     .in_memory()?;
+    /// store.verify()?;
+    /// assert_eq!(*seen.lock().unwrap(), [Work::Verify, Work::Verify]);
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_progress(mut self, listener: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        self.reporter = Reporter::to(listener);
+        self
+    }
+
     pub(crate) fn check(&self) -> Result<()> {
         if self.cache_bytes < CACHE_BYTES_MIN {
             let found = self.cache_bytes;
@@ -291,6 +337,10 @@ impl Options {
             return Err(Error::invalid_input(format!(
                 "response limit is {found} bytes: at most {RESPONSE_BYTES_MAX} expected"
             )));
+        }
+        if self.outbox_retention > RETENTION_MAX.as_duration() {
+            let (found, most) = (self.outbox_retention, RETENTION_MAX.as_duration());
+            return Err(Error::invalid_input(format!("outbox retention is {found:?}: at most {most:?} expected")));
         }
         if self.open_wait > OPEN_WAIT_MAX {
             let found = self.open_wait;

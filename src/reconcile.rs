@@ -86,7 +86,7 @@ impl Decision {
         self
     }
 
-    fn recorded(&self) -> Result<Recorded> {
+    pub(crate) fn recorded(&self) -> Result<Recorded> {
         Ok(Recorded {
             at: Timestamp::from_unix_millis(0),
             by: bounded_text("by", &self.by, DECIDER_BYTES_MAX)?,
@@ -117,9 +117,13 @@ impl Store {
     /// # Ok::<(), dupeproof::Error>(())
     /// ```
     pub fn resolve(&self, key: &OperationKey, verdict: Verdict, decision: &Decision) -> Result<OperationView> {
+        self.rule(Identity::operation(key.clone()), verdict, decision)
+    }
+
+    pub(crate) fn rule(&self, identity: Identity, verdict: Verdict, decision: &Decision) -> Result<OperationView> {
         let recorded = decision.recorded()?;
         let verdict = self.admitted(verdict)?;
-        let target = Target::Key(Identity::operation(key.clone()));
+        let target = Target::Key(identity);
         let driven =
             self.engine().drive(vec![Step { target, event: Event::Resolve(verdict, recorded, decision.attempt) }])?;
         match driven.only() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::clock::{deadline_in, has_passed, pause};
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::options::Options;
 use crate::storage::file::StoreFile;
 
@@ -112,13 +112,13 @@ impl Store {
         self.inner.engine.file().is_new()
     }
 
-    pub(crate) fn engine(&self) -> &Engine {
-        &self.inner.engine
+    /// Whether the two are handles of one open store.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Whether both are clones of one.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.inner.engine
     }
 
     pub(crate) fn response_bytes_max(&self) -> usize {
@@ -148,23 +148,50 @@ impl Options {
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Store> {
         let path = path.as_ref();
         self.check()?;
-        self.open_patiently(|| Store::on(StoreFile::open(path, self)?, self))
-            .map_err(|error| error.context(format_args!("open store at {}", path.display())))
-    }
-
-    /// Tries again while it is in somebody's way, for as long as the options say.
-    pub(crate) fn open_patiently(&self, open: impl Fn() -> Result<Store>) -> Result<Store> {
         let deadline = deadline_in(self.open_wait);
         let mut wait = OPEN_PAUSE_MIN;
         loop {
-            match open() {
-                Err(error) if error.kind().may_retry() && !has_passed(deadline) => {
+            match StoreFile::open(path, self).and_then(|file| Store::on(file, self)) {
+                Err(error) if error.kind() == ErrorKind::OpenElsewhere && !has_passed(deadline) => {
                     pause(wait);
                     wait = (wait * 2).min(OPEN_PAUSE_MAX);
                 }
-                opened => return opened,
+                opened => {
+                    return opened.map_err(|error| error.context(format_args!("open store at {}", path.display())));
+                }
             }
         }
+    }
+
+    /// A store in a redb database that the application has open: our tables beside its own, so that
+    /// [`Store::transaction`] spans both and no second file is needed. The tables are made if they are not there, in a
+    /// durable commit.
+    ///
+    /// The file stays the application's. Page cache, page checks and compaction are its own affair, and closing the
+    /// store leaves the database open. [`Recovery`](crate::Recovery) is what *our* commits do; each of them is
+    /// two-phase. One of the application's that is not may be rolled back after a failed sync and a power cut, and what
+    /// was built on it with it: let the application commit in two phases too (`set_two_phase_commit`).
+    ///
+    /// # Errors
+    /// [`OpenElsewhere`](ErrorKind::OpenElsewhere) if another store is attached to it;
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for options out of bounds, or if the database is open for several
+    /// processes and these options are not; [`NotFound`](ErrorKind::NotFound) with
+    /// [`must_exist`](Options::must_exist); [`NewerFormat`](ErrorKind::NewerFormat), [`Damaged`](ErrorKind::Damaged).
+    ///
+    /// # Example
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// use dupeproof::{Options, redb::Database};
+    /// use std::sync::Arc;
+    /// let database = Arc::new(Database::create(dir.path().join("app.redb"))?);
+    /// let store = Options::new().attach(database.clone())?;
+    /// store.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn attach(&self, database: Arc<redb::Database>) -> Result<Store> {
+        self.check()?;
+        let attached = StoreFile::attached(database, self).and_then(|file| Store::on(file, self));
+        attached.map_err(|error| error.context("attach to a database"))
     }
 
     /// A store without a file, with these options.

@@ -1,273 +1,210 @@
-//! Transactions: the application's own tables and the settlement of claims, in one commit.
+//! The application's own changes and ours in one commit.
 
 use std::fmt;
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use redb::{
-    Key, MultimapTable, MultimapTableDefinition, MultimapTableHandle, ReadableMultimapTable, ReadableTable, Table,
-    TableDefinition, TableHandle, Value,
-};
+use redb::{Key, MultimapTable, MultimapTableDefinition, Table, TableDefinition, Value};
 
-use crate::error::{Error, Result};
-use crate::operation::{Claim, Settled, Settlement};
-use crate::storage::batch::Batch;
-use crate::storage::snapshot::Snapshot;
+use crate::engine::{Ended, Unheard, heard};
+use crate::error::{Error, ErrorKind, Result};
+use crate::operation::{Claim, Settlement};
+use crate::storage::batch::{Batch, DriveError, Moment, NOBODY};
+use crate::storage::{is_ours, user_table};
 use crate::store::Store;
 
-/// An open write transaction on the file of a store: see [`Store::transaction`].
-pub struct Transaction<'txn> {
-    store: Store,
-    batch: Batch<'txn>,
+/// What happens in one commit: everything, or nothing.
+///
+/// Got from [`Store::transaction`]. The application's tables are redb's: [`crate::redb`] is the release that the store
+/// was built with.
+pub struct Transaction<'b, 'txn> {
+    pub(crate) batch: &'b mut Batch<'txn>,
+    pub(crate) moment: Moment,
+    pub(crate) store: &'b Store,
     /// Claims that are over once this is committed.
-    settled: Vec<Settled>,
+    ended: Vec<Ended>,
+    /// Something of ours was written half: nothing may be committed, whatever the closure says.
+    broken: Option<Error>,
 }
 
 impl Store {
-    /// Runs `work` in one durable commit: what it does to your own tables in this file and which claims it settles
-    /// appear together, or not at all.
+    /// Runs `work` and commits what it did: changes of the application's own tables, settlements, messages. Whatever
+    /// `work` returns, durable when this returns `Ok`; with an `Err` of it, or a panic, nothing of it happened.
     ///
-    /// `Err` aborts all of it, and so does a panic, which then goes on. If nothing was written, nothing is committed;
-    /// opening a table of your own counts as writing. Replays and look-ups inside see the state before.
+    /// It runs on this thread, inside the store's one write transaction: nobody else's commit goes on meanwhile, and no
+    /// lease is renewed. Keep it short, and never perform an external effect in it: what is sent cannot be undone with
+    /// the rest, and a crash before the commit would send it again. Send a message through the outbox instead, or settle
+    /// afterwards.
     ///
-    /// **Keep it short**: the whole store waits for it, the heartbeats of claims included, so one that takes longer than
-    /// a lease makes outcomes unknown. **Never perform an external effect inside**: an abort cannot take it back. Begin
-    /// an operation, perform the effect, and settle the claim in here together with what follows from it.
-    ///
-    /// `E` is your error type; `Box<dyn std::error::Error + Send + Sync>` takes those of this crate and of
-    /// [`redb`](crate::redb).
+    /// Calls of the same store that write, from inside on the same thread, are
+    /// [`Refused`](ErrorKind::Refused); look-ups see the state before.
     ///
     /// # Errors
-    /// What `work` returned; and [`Refused`](crate::ErrorKind::Refused) inside another transaction on the same store: it
-    /// would wait for itself. So does every call inside that would write: begin, settle, sweep, close. The same goes for
-    /// another thread that you wait for inside; nobody can see that.
-    /// [`Indeterminate`](crate::ErrorKind::Indeterminate) if the commit failed: reopen the store and look.
+    /// Those of `work`; [`Indeterminate`](ErrorKind::Indeterminate) if the commit failed: reopen the store and look;
+    /// [`Stopped`](ErrorKind::Stopped), [`Closed`](ErrorKind::Closed).
     ///
-    /// # Example
+    /// # Example: an order and the settlement of its charge
     /// ```
     /// use dupeproof::redb::TableDefinition;
-    /// use dupeproof::{Begin, Settlement, Store};
-    /// # use dupeproof::{Fingerprint, Operation, OperationKey};
+    /// use dupeproof::{Begin, Settlement};
+    /// # use dupeproof::{Fingerprint, Operation, OperationKey, Store};
+    /// const ORDERS: TableDefinition<&str, &str> = TableDefinition::new("orders");
+    ///
     /// # let store = Store::in_memory()?;
     /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
-    /// const PAID: TableDefinition<'_, &str, u64> = TableDefinition::new("paid");
-    ///
-    /// let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
-    /// // The effect happens here. Then, in one commit:
-    /// store.transaction(|tx| -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    ///     tx.open_table(PAID)?.insert("i-1", 1200)?;
-    ///     tx.settle(&claim, Settlement::Succeeded("ch_1".into()))?;
-    ///     Ok(())
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// store.transaction(|tx| {
+    ///     tx.open_table(ORDERS)?.insert("i-1", "paid")?;
+    ///     tx.settle(&claim, Settlement::Succeeded("receipt".into()))?;
+    ///     Ok::<_, Box<dyn std::error::Error>>(())
     /// })?;
-    /// assert!(matches!(store.begin(&operation)?, Begin::Replay(_)));
-    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn transaction<T, E: From<Error>>(
         &self,
-        work: impl FnOnce(&mut Transaction<'_>) -> Result<T, E>,
-    ) -> Result<T, E> {
-        let (value, settled) = self.engine().transact(|batch| {
-            let mut tx = Transaction { store: self.clone(), batch, settled: Vec::new() };
-            let value = work(&mut tx)?;
-            Ok::<_, E>(((value, tx.settled), tx.batch))
-        })?;
-        settled.into_iter().for_each(Settled::committed);
-        Ok(value)
+        work: impl FnOnce(&mut Transaction<'_, '_>) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        let mut given_up = None;
+        let done = self.engine().transact(|batch, moment| {
+            let mut tx = Transaction { batch, moment, store: self, ended: Vec::new(), broken: None };
+            // Our own error says only that it is to be undone; what was said is handed on from here.
+            let undo = || Error::new(ErrorKind::Refused, "the transaction was given up");
+            match catch_unwind(AssertUnwindSafe(|| work(&mut tx))) {
+                Ok(Ok(value)) => match tx.broken {
+                    None => Ok((value, tx.ended)),
+                    Some(error) => Err(error),
+                },
+                Ok(Err(error)) => {
+                    given_up = Some(Ok(error));
+                    Err(undo())
+                }
+                Err(panic) => {
+                    given_up = Some(Err(panic));
+                    Err(undo())
+                }
+            }
+        });
+        match (done, given_up) {
+            (Ok((value, ended)), _) => {
+                ended.iter().for_each(|ended| ended.tell(self.engine()));
+                Ok(value)
+            }
+            (Err(_), Some(Ok(error))) => Err(error),
+            (Err(_), Some(Err(panic))) => resume_unwind(panic),
+            (Err(error), None) => Err(error.into()),
+        }
     }
 }
 
-/// Your own tables as of the last commit: see [`Store::read`].
-#[derive(Debug)]
-pub struct Tables {
-    snapshot: Arc<Snapshot>,
-}
-
-impl Store {
-    /// Reads your own tables as of the last commit. Waits for nobody; what is open when it ends is closed, because a
-    /// view that lives on makes the file grow.
+impl<'txn> Transaction<'_, 'txn> {
+    /// Opens a table of the application's, making it if there is none. Its changes are committed with everything else.
     ///
     /// # Errors
-    /// What `work` returned; [`Closed`](crate::ErrorKind::Closed).
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a name that begins with `dupeproof/`, which is ours, for a table
+    /// of other types, and for one that is open already in this transaction.
     ///
     /// # Example
     /// ```
-    /// use dupeproof::redb::{ReadableTable, TableDefinition};
+    /// # use dupeproof::redb::{ReadableTable, TableDefinition};
+    /// const ORDERS: TableDefinition<&str, u64> = TableDefinition::new("orders");
     /// # let store = dupeproof::Store::in_memory()?;
-    /// const STOCK: TableDefinition<'_, &str, u64> = TableDefinition::new("stock");
-    /// let apples = store.read(|tables| -> Result<_, Box<dyn std::error::Error + Send + Sync>> {
-    ///     let Some(stock) = tables.open_table(STOCK)? else { return Ok(0) };
-    ///     Ok(stock.get("apples")?.map_or(0, |count| count.value()))
+    /// let orders = store.transaction(|tx| {
+    ///     let mut orders = tx.open_table(ORDERS)?;
+    ///     orders.insert("i-1", 1200)?;
+    ///     let paid = orders.get("i-1")?.map(|cents| cents.value());
+    ///     Ok::<_, Box<dyn std::error::Error>>(paid)
     /// })?;
-    /// assert_eq!(apples, 0);
-    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
-    /// ```
-    pub fn read<T, E: From<Error>>(&self, work: impl FnOnce(&Tables) -> Result<T, E>) -> Result<T, E> {
-        let snapshot = self.engine().file().snapshot()?;
-        work(&Tables { snapshot })
-    }
-}
-
-impl Tables {
-    /// A table of your own, if it is there.
-    ///
-    /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a name that begins with `dupeproof/` or a table of other
-    /// types.
-    ///
-    /// # Example
-    /// ```
-    /// use dupeproof::redb::TableDefinition;
-    /// # let store = dupeproof::Store::in_memory()?;
-    /// const STOCK: TableDefinition<'_, &str, u64> = TableDefinition::new("stock");
-    /// assert!(!store.read(|tables| tables.open_table(STOCK).map(|table| table.is_some()))?);
-    /// # Ok::<(), dupeproof::Error>(())
-    /// ```
-    pub fn open_table<'a, K: Key + 'static, V: Value + 'static>(
-        &'a self,
-        definition: TableDefinition<'_, K, V>,
-    ) -> Result<Option<impl ReadableTable<K, V> + use<'a, K, V>>> {
-        self.snapshot.open_own(definition)
-    }
-
-    /// A multimap table of your own, if it is there.
-    ///
-    /// # Errors
-    /// As for [`open_table`](Self::open_table).
-    ///
-    /// # Example
-    /// ```
-    /// use dupeproof::redb::MultimapTableDefinition;
-    /// # let store = dupeproof::Store::in_memory()?;
-    /// const TAGS: MultimapTableDefinition<'_, &str, &str> = MultimapTableDefinition::new("tags");
-    /// assert!(!store.read(|tables| tables.open_multimap_table(TAGS).map(|table| table.is_some()))?);
-    /// # Ok::<(), dupeproof::Error>(())
-    /// ```
-    pub fn open_multimap_table<'a, K: Key + 'static, V: Key + 'static>(
-        &'a self,
-        definition: MultimapTableDefinition<'_, K, V>,
-    ) -> Result<Option<impl ReadableMultimapTable<K, V> + use<'a, K, V>>> {
-        self.snapshot.open_own_multimap(definition)
-    }
-}
-
-impl<'txn> Transaction<'txn> {
-    /// Opens a table of your own for reading and writing; it is created if there is none. Several may be open at a time,
-    /// each once.
-    ///
-    /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a name that begins with `dupeproof/`, a table of other
-    /// types, or one that is open already.
-    ///
-    /// # Example
-    /// ```
-    /// use dupeproof::redb::TableDefinition;
-    /// # let store = dupeproof::Store::in_memory()?;
-    /// const STOCK: TableDefinition<'_, &str, u64> = TableDefinition::new("stock");
-    /// store.transaction(|tx| -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    ///     tx.open_table(STOCK)?.insert("apples", 3)?;
-    ///     Ok(())
-    /// })?;
-    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// assert_eq!(orders, Some(1200));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn open_table<K: Key + 'static, V: Value + 'static>(
         &mut self,
         definition: TableDefinition<'_, K, V>,
     ) -> Result<Table<'txn, K, V>> {
-        self.batch.open_own(definition)
+        self.admit(redb::TableHandle::name(&definition))?;
+        self.batch.of_the_application().open_table(definition).map_err(user_table)
     }
 
-    /// Opens a multimap table of your own.
+    /// The same for a table with several values a key.
     ///
     /// # Errors
-    /// As for [`open_table`](Self::open_table).
+    /// Those of [`open_table`](Transaction::open_table).
     ///
     /// # Example
     /// ```
-    /// use dupeproof::redb::MultimapTableDefinition;
+    /// # use dupeproof::redb::MultimapTableDefinition;
+    /// const TAGS: MultimapTableDefinition<&str, &str> = MultimapTableDefinition::new("tags");
     /// # let store = dupeproof::Store::in_memory()?;
-    /// const TAGS: MultimapTableDefinition<'_, &str, &str> = MultimapTableDefinition::new("tags");
-    /// store.transaction(|tx| -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    ///     tx.open_multimap_table(TAGS)?.insert("apples", "red")?;
-    ///     Ok(())
+    /// store.transaction(|tx| {
+    ///     tx.open_multimap_table(TAGS)?.insert("i-1", "urgent")?;
+    ///     Ok::<_, Box<dyn std::error::Error>>(())
     /// })?;
-    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn open_multimap_table<K: Key + 'static, V: Key + 'static>(
         &mut self,
         definition: MultimapTableDefinition<'_, K, V>,
     ) -> Result<MultimapTable<'txn, K, V>> {
-        self.batch.open_own_multimap(definition)
+        self.admit(redb::MultimapTableHandle::name(&definition))?;
+        self.batch.of_the_application().open_multimap_table(definition).map_err(user_table)
     }
 
-    /// Deletes a table of your own. Returns whether there was one.
+    /// Says how the claim's attempt ended, in this commit. Until it is committed the claim is held as before: if the
+    /// transaction is given up, the effect has happened all the same, and the claim is there to be settled otherwise.
     ///
     /// # Errors
-    /// As for [`open_table`](Self::open_table).
-    ///
-    /// # Example
-    /// ```
-    /// use dupeproof::redb::TableDefinition;
-    /// # let store = dupeproof::Store::in_memory()?;
-    /// const STOCK: TableDefinition<'_, &str, u64> = TableDefinition::new("stock");
-    /// assert!(!store.transaction(|tx| tx.delete_table(STOCK))?);
-    /// # Ok::<(), dupeproof::Error>(())
-    /// ```
-    pub fn delete_table(&mut self, table: impl TableHandle) -> Result<bool> {
-        self.batch.delete_own(table)
-    }
-
-    /// Deletes a multimap table of your own. Returns whether there was one.
-    ///
-    /// # Errors
-    /// As for [`open_table`](Self::open_table).
-    ///
-    /// # Example
-    /// ```
-    /// use dupeproof::redb::MultimapTableDefinition;
-    /// # let store = dupeproof::Store::in_memory()?;
-    /// const TAGS: MultimapTableDefinition<'_, &str, &str> = MultimapTableDefinition::new("tags");
-    /// assert!(!store.transaction(|tx| tx.delete_multimap_table(TAGS))?);
-    /// # Ok::<(), dupeproof::Error>(())
-    /// ```
-    pub fn delete_multimap_table(&mut self, table: impl MultimapTableHandle) -> Result<bool> {
-        self.batch.delete_own_multimap(table)
-    }
-
-    /// Says how a claim's effect ended, as part of this commit.
-    ///
-    /// If the commit does not come about, the claim is as it was: its effect has happened all the same, so settle it
-    /// again. Dropped instead, its outcome is unknown, as always.
-    ///
-    /// # Errors
-    /// [`LeaseLost`](crate::ErrorKind::LeaseLost), [`AlreadySettled`](crate::ErrorKind::AlreadySettled): this changed
-    /// nothing, and the transaction may go on. [`InvalidInput`](crate::ErrorKind::InvalidInput) for a claim of another
-    /// store.
+    /// Those of settling the claim by itself; [`InvalidInput`](ErrorKind::InvalidInput) for a claim of another store.
+    /// The transaction can go on.
     ///
     /// # Example
     /// ```
     /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Settlement, Store};
     /// # let store = Store::in_memory()?;
-    /// # let operation = |key| OperationKey::new("t", "o", key).map(|key| Operation::new(key, Fingerprint::unchecked()));
-    /// let Begin::Execute(one) = store.begin(&operation("1")?)? else { unreachable!() };
-    /// let Begin::Execute(other) = store.begin(&operation("2")?)? else { unreachable!() };
-    /// store.transaction(|tx| {
-    ///     tx.settle(&one, Settlement::Succeeded("done".into()))?;
-    ///     tx.settle(&other, Settlement::Released)
-    /// })?;
-    /// # Ok::<(), dupeproof::Error>(())
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// let given_up = store.transaction(|tx| {
+    ///     tx.settle(&claim, Settlement::Succeeded("receipt".into()))?;
+    ///     Err::<(), Box<dyn std::error::Error>>("no such order".into())
+    /// });
+    /// assert!(given_up.is_err());
+    /// claim.succeed_raw("receipt")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn settle(&mut self, claim: &Claim, settlement: Settlement) -> Result<()> {
-        if !claim.is_of(&self.store) {
-            return Err(Error::invalid_input("the claim is of another open store"));
+        let (step, ended) = claim.settled_by(self.store, settlement)?;
+        let driven = self.batch.drive(vec![step], self.moment, NOBODY);
+        self.heard(driven)?;
+        self.ended.push(ended);
+        Ok(())
+    }
+
+    /// What a command of ours on a record was told.
+    pub(crate) fn heard<T>(&mut self, driven: std::result::Result<T, DriveError>) -> Result<T> {
+        self.unless_broken(heard(driven))
+    }
+
+    /// A command of ours that broke off half-way breaks the whole transaction, whatever the closure makes of it.
+    pub(crate) fn unless_broken<T>(&mut self, heard: std::result::Result<T, Unheard>) -> Result<T> {
+        heard.map_err(|unheard| match unheard {
+            Unheard::Refused(error) => error,
+            Unheard::Broken(error) => {
+                self.broken.get_or_insert_with(|| Error::new(error.kind(), error.to_string()));
+                error
+            }
+        })
+    }
+
+    fn admit(&self, name: &str) -> Result<()> {
+        if is_ours(name) {
+            return Err(Error::invalid_input(format!(
+                "table {name}: names that begin with dupeproof/ are the store's own"
+            )));
         }
-        let driven = self.store.engine().drive_within(&mut self.batch, vec![claim.settling(settlement)]);
-        claim.heard(driven)?;
-        self.settled.push(claim.settled());
         Ok(())
     }
 }
 
-impl fmt::Debug for Transaction<'_> {
+impl fmt::Debug for Transaction<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Transaction").field("settled", &self.settled.len()).finish_non_exhaustive()
+        f.debug_struct("Transaction").field("store", &self.store).finish_non_exhaustive()
     }
 }

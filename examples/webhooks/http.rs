@@ -74,7 +74,7 @@ impl Server {
                             break;
                         }
                         if let Err(error) = answer(&stream, &handle) {
-                            eprintln!("webhooks: a delivery was not answered: {error}");
+                            eprintln!("a delivery was not answered: {error}");
                         }
                     }
                 });
@@ -95,7 +95,7 @@ fn answer(mut stream: &TcpStream, handle: &impl Fn(&Request) -> Fallible<Respons
     let response = match read_message(&mut BufReader::new(stream)) {
         // The text of an error is for our own log, not for a stranger.
         Ok((_, headers, body)) => handle(&Request { headers, body }).unwrap_or_else(|error| {
-            eprintln!("webhooks: {error}");
+            eprintln!("a delivery failed: {error}");
             Response::new(500, "an error of ours")
         }),
         Err(error) => Response::new(400, error.to_string()),

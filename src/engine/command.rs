@@ -4,9 +4,12 @@ use crossbeam_channel::Sender;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::event::{Answer, Event, Rejection};
+use crate::machine::message::event::Rejection as MessageRejection;
 use crate::machine::record::RecordId;
-use crate::storage::batch::{Moment, Step};
+use crate::storage::batch::{DriveError, Moment, Step};
 use crate::storage::file::Durable;
+use crate::storage::outbox::OutboxError;
+use crate::storage::outbox::work::{Done, Work};
 use crate::storage::sweep::{Owners, Swept};
 
 /// Where the answer goes. Capacity one, so that answering never blocks the writer.
@@ -17,6 +20,7 @@ pub(super) type Reply<T> = Sender<Result<T>>;
 pub(super) enum Command {
     Drive { steps: Vec<Step>, durable: Durable, reply: Option<Reply<Driven>> },
     Sweep { rows_max: usize, after: Option<RecordId>, reply: Reply<Swept> },
+    Outbox { work: Work, reply: Reply<Done> },
     EndClaims { owners: Owners, rows_max: usize, after: Option<RecordId>, reply: Reply<Swept> },
 }
 
@@ -46,6 +50,7 @@ impl Driven {
 pub(super) enum Outcome {
     Drive(Result<Driven>, Option<Reply<Driven>>),
     Sweep(Result<Swept>, Reply<Swept>),
+    Outbox(Result<Done>, Reply<Done>),
 }
 
 impl Outcome {
@@ -55,6 +60,7 @@ impl Outcome {
             Self::Drive(result, Some(reply)) => drop(reply.try_send(result)),
             Self::Drive(_, None) => {}
             Self::Sweep(result, reply) => drop(reply.try_send(result)),
+            Self::Outbox(result, reply) => drop(reply.try_send(result)),
         }
     }
 }
@@ -64,7 +70,7 @@ impl Command {
     pub(super) fn durable(&self) -> Durable {
         match self {
             Self::Drive { durable, .. } => *durable,
-            Self::Sweep { .. } | Self::EndClaims { .. } => Durable::Yes,
+            Self::Sweep { .. } | Self::EndClaims { .. } | Self::Outbox { .. } => Durable::Yes,
         }
     }
 
@@ -72,6 +78,7 @@ impl Command {
     pub(super) fn may_grant(&self) -> bool {
         match self {
             Self::Drive { steps, .. } => steps.iter().any(|step| matches!(step.event, Event::Begin(_))),
+            Self::Outbox { work, .. } => work.may_grant(),
             Self::Sweep { .. } | Self::EndClaims { .. } => false,
         }
     }
@@ -80,8 +87,34 @@ impl Command {
         match self {
             Self::Drive { reply, .. } => Outcome::Drive(Err(error), reply).deliver(),
             Self::Sweep { reply, .. } | Self::EndClaims { reply, .. } => Outcome::Sweep(Err(error), reply).deliver(),
+            Self::Outbox { reply, .. } => Outcome::Outbox(Err(error), reply).deliver(),
         }
     }
+}
+
+/// Why a command that was driven without the writer did nothing.
+#[derive(Debug)]
+pub(crate) enum Unheard {
+    /// It alone is concerned.
+    Refused(Error),
+    /// The transaction as a whole cannot go on: something may be written half.
+    Broken(Error),
+}
+
+pub(crate) fn heard<T>(driven: std::result::Result<T, DriveError>) -> std::result::Result<T, Unheard> {
+    driven.map_err(|error| match error {
+        DriveError::Rejected(rejection) => Unheard::Refused(rejected(rejection)),
+        DriveError::Unreadable(error) => Unheard::Refused(error),
+        DriveError::Transaction(error) => Unheard::Broken(error),
+    })
+}
+
+pub(crate) fn heard_message<T>(driven: std::result::Result<T, OutboxError>) -> std::result::Result<T, Unheard> {
+    driven.map_err(|error| match error {
+        OutboxError::Rejected(rejection, at) => Unheard::Refused(rejected_message(rejection, at)),
+        OutboxError::Unreadable(error) => Unheard::Refused(error),
+        OutboxError::Transaction(error) => Unheard::Broken(error),
+    })
 }
 
 pub(super) fn rejected(rejection: Rejection) -> Error {
@@ -92,4 +125,21 @@ pub(super) fn rejected(rejection: Rejection) -> Error {
         Rejection::NotStarted | Rejection::NotUnknown(_) | Rejection::OtherAttempt(_) => ErrorKind::Refused,
     };
     Error::new(kind, rejection.to_string())
+}
+
+/// The place is that of the message in its command.
+pub(super) fn rejected_message(rejection: MessageRejection, at: usize) -> Error {
+    let kind = match rejection {
+        MessageRejection::Absent => ErrorKind::NotFound,
+        MessageRejection::Late => ErrorKind::LeaseLost,
+        MessageRejection::Conflict
+        | MessageRejection::NotDue(_)
+        | MessageRejection::Behind
+        | MessageRejection::NotDead(_)
+        | MessageRejection::NotDiscardable(_) => ErrorKind::Refused,
+    };
+    match at {
+        0 => Error::new(kind, rejection.to_string()),
+        at => Error::new(kind, format!("message {at}, counted from 0: {rejection}")),
+    }
 }

@@ -9,7 +9,7 @@ use crossbeam_channel::Sender;
 use parking_lot::{Condvar, Mutex};
 
 use super::command::{Command, Driven, Message};
-use super::{Pending, Shared};
+use super::{Engine, Pending, Shared};
 use crate::error::Result;
 use crate::machine::event::{Answer, Event};
 use crate::machine::record::{State, Token};
@@ -85,6 +85,21 @@ impl Hold {
         let rest = self.lease / RENEWALS_PER_LEASE * (RENEWALS_PER_LEASE - 1);
         // `ends_by` has a finer grain than the deadline.
         (good_until + Duration::from_millis(1) < self.ends_by).then(|| good_until.saturating_sub(rest))
+    }
+}
+
+/// A claim that is over once a commit is through.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) hold: Arc<Hold>,
+    pub(crate) is_over: Arc<AtomicBool>,
+}
+
+impl Ended {
+    pub(crate) fn tell(&self, engine: &Engine) {
+        self.is_over.store(true, Ordering::Release);
+        self.hold.lose();
+        engine.release(&self.hold);
     }
 }
 

@@ -6,9 +6,10 @@
 mod command;
 mod compactor;
 mod health;
+mod inside;
 mod keeper;
+mod post;
 mod time;
-mod transact;
 mod waiters;
 mod worker;
 mod writer;
@@ -20,23 +21,29 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use parking_lot::Mutex;
 
-pub(crate) use command::Driven;
-pub(crate) use keeper::Hold;
+pub(crate) use command::{Driven, Unheard, heard, heard_message};
+pub(crate) use keeper::{Ended, Hold};
+pub(crate) use post::{Post, Running, mixed_up};
 pub(crate) use waiters::Waiting;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::event::Event;
 use crate::machine::key::Identity;
 use crate::machine::record::{Holder, RecordId};
+use crate::machine::time::Span;
+#[cfg(feature = "json")]
+use crate::machine::time::Timestamp;
 use crate::options::{Options, Sharing};
-use crate::storage::batch::{Moment, Step, Target};
-use crate::storage::file::{Durable, StoreFile};
+use crate::storage::batch::{Batch, Moment, Step, Target};
+use crate::storage::file::{Durable, StoreFile, WriteError};
 use crate::storage::snapshot::Snapshot;
 use crate::storage::sweep::{Owners, Swept};
 use command::{Command, Message, Reply};
 use compactor::Compactor;
 use health::Health;
+use inside::Inside;
 use keeper::Keeper;
+use post::Bell;
 use time::Timekeeper;
 use waiters::Waiters;
 use worker::Worker;
@@ -58,6 +65,9 @@ struct Shared {
     time: Timekeeper,
     health: Health,
     waiters: Waiters,
+    bell: Bell,
+    /// How long finished messages are remembered.
+    outbox_retention: Span,
     /// This open's number in the life of the file; 0 until the first commit takes one.
     incarnation: AtomicU64,
     grants: AtomicU64,
@@ -81,6 +91,8 @@ impl Engine {
             file,
             health: Health::default(),
             waiters: Waiters::default(),
+            bell: Bell::default(),
+            outbox_retention: Span::from_duration(options.outbox_retention),
             incarnation: AtomicU64::new(0),
             grants: AtomicU64::new(0),
         });
@@ -202,7 +214,7 @@ impl Engine {
     }
 
     pub(crate) fn read<T>(&self, work: impl FnOnce(&Snapshot) -> Result<T>) -> Result<T> {
-        self.shared.file.read(work)
+        self.shared.read(work)
     }
 
     pub(crate) fn file(&self) -> &StoreFile {
@@ -242,10 +254,58 @@ impl Engine {
         self.keeper.release(hold);
     }
 
+    /// Runs `work` in a commit of its own on this thread, beside the writer. An error of `work` undoes all of it, and
+    /// says nothing about the store.
+    pub(crate) fn transact<T>(&self, work: impl FnOnce(&mut Batch<'_>, Moment) -> Result<T>) -> Result<T> {
+        let shared = &*self.shared;
+        shared.health.check()?;
+        Inside::refuse(shared)?;
+        shared.check_place()?;
+        let mut is_at_work = false;
+        let written = shared.file.write(Durable::Yes, |batch| {
+            shared.time.noted(batch, shared.file.sharing(), |batch| {
+                let _inside = Inside::enter(shared);
+                is_at_work = true;
+                let value = work(batch, shared.time.moment())?;
+                is_at_work = false;
+                Ok((value, batch.take_freed(), batch.has_mail()))
+            })
+        });
+        match written {
+            Ok((value, freed, has_mail)) => {
+                shared.waiters.wake(&freed);
+                if has_mail {
+                    shared.bell.ring();
+                }
+                Ok(value)
+            }
+            Err(WriteError::Aborted(error)) if is_at_work => Err(error),
+            Err(WriteError::Aborted(error)) => {
+                if !matches!(error.kind(), ErrorKind::Closed | ErrorKind::Busy) {
+                    shared.health.stop(&error);
+                }
+                Err(error)
+            }
+            Err(WriteError::Indeterminate(error)) => {
+                shared.health.stop(&error);
+                shared.waiters.wake_all();
+                Err(error)
+            }
+        }
+    }
+
+    /// Store time goes on from here, if it is not further already.
+    #[cfg(feature = "json")]
+    pub(crate) fn observe(&self, time: Option<Timestamp>) {
+        if let Some(time) = time {
+            self.shared.time.observe(time);
+        }
+    }
+
     /// Compacts the file. Commits wait meanwhile.
     pub(crate) fn compact(&self) -> Result<bool> {
         self.shared.health.check()?;
-        self.shared.check_outside()?;
+        Inside::refuse(&self.shared)?;
         self.check_place()?;
         self.shared.file.compact().inspect_err(|error| {
             if !matches!(error.kind(), ErrorKind::Busy | ErrorKind::Refused) {
@@ -257,7 +317,8 @@ impl Engine {
     /// Ends this open's claims, stops the threads and closes the file. The first error is the one reported; later calls
     /// find the store closed.
     pub(crate) fn close(&self) -> Result<()> {
-        self.shared.check_outside()?;
+        Inside::refuse(&self.shared)?;
+        self.shared.bell.close();
         let workers = std::mem::take(&mut *self.workers.lock());
         if workers.is_empty() {
             return Ok(());
@@ -320,10 +381,14 @@ impl Shared {
     /// Queues a command. Waits for a place in the queue, not for the answer.
     fn send<T>(&self, queue: &Sender<Message>, command: impl FnOnce(Reply<T>) -> Command) -> Result<Pending<'_, T>> {
         self.health.check()?;
-        self.check_outside()?;
+        Inside::refuse(self)?;
         let (reply, answer) = bounded(1);
         queue.send(Message::Do(command(reply))).map_err(|_| self.health.error())?;
         Ok(Pending { answer, health: &self.health })
+    }
+
+    fn read<T>(&self, work: impl FnOnce(&Snapshot) -> Result<T>) -> Result<T> {
+        if Inside::is_within(self) { self.file.read_within(work) } else { self.file.read(work) }
     }
 
     /// Stops the store if its path names another file by now.

@@ -25,28 +25,37 @@ impl Timekeeper {
         Self { clock, time, floor: AtomicU64::new(0) }
     }
 
-    /// At the beginning of a commit: the clocks that the file has seen.
-    pub(super) fn observe(&self, batch: &Batch<'_>, sharing: Sharing) -> Result<Option<Anchor>> {
-        let known = batch.anchor()?;
-        if let (Some(known), Sharing::Shared) = (known, sharing) {
-            self.floor.fetch_max(known.mark.as_unix_millis(), Ordering::AcqRel);
-        }
-        Ok(known)
-    }
-
-    /// At its end: notes the clocks, if that is due.
-    pub(super) fn note(&self, batch: &mut Batch<'_>, known: Option<Anchor>) -> Result<()> {
-        let Moment { now, wall } = self.moment();
-        let is_due = match known {
-            Some(known) => known.went_back(wall) || batch.is_dirty() && known.is_behind(now, wall),
-            None => batch.is_dirty(),
-        };
-        if is_due { batch.set_anchor(Anchor::noted(known, now, wall)) } else { Ok(()) }
+    pub(super) fn observe(&self, mark: Timestamp) {
+        self.floor.fetch_max(mark.as_unix_millis(), Ordering::AcqRel);
     }
 
     pub(super) fn moment(&self) -> Moment {
         let floor = Timestamp::from_unix_millis(self.floor.load(Ordering::Acquire));
         Moment { now: self.time.at(self.clock.monotonic()).max(floor), wall: Timestamp::from_wall(self.clock.wall()) }
+    }
+
+    /// Runs `work` between reading the clocks that the file has seen and noting ours, if that is due.
+    pub(super) fn noted<T>(
+        &self,
+        batch: &mut Batch<'_>,
+        sharing: Sharing,
+        work: impl FnOnce(&mut Batch<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let known = batch.anchor()?;
+        if let (Some(known), Sharing::Shared) = (known, sharing) {
+            self.observe(known.mark);
+        }
+        let value = work(batch)?;
+        let Moment { now, wall } = self.moment();
+        let is_due = match known {
+            Some(known) => known.went_back(wall) || batch.is_dirty() && known.is_behind(now, wall),
+            None => batch.is_dirty(),
+        };
+        // An import has brought the clocks of its original along: time goes on from them.
+        if is_due && batch.anchor()? == known {
+            batch.set_anchor(Anchor::noted(known, now, wall))?;
+        }
+        Ok(value)
     }
 
     /// In the milliseconds of store time, so that deadlines of both kinds can be compared.

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::{Builder, JoinHandle};
+use std::thread::{Builder, JoinHandle, current};
 
 use super::Shared;
 use crate::error::{Error, ErrorKind, Result};
@@ -50,9 +50,17 @@ impl Worker {
         self.stop.is_some()
     }
 
+    pub(super) fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
     pub(super) fn join(self) {
         if let Some(stop) = self.stop {
             stop();
+        }
+        // A relay's handler may hold the last handle of the store, or close it. A thread cannot wait for its own end.
+        if self.thread.thread().id() == current().id() {
+            return;
         }
         // Its panic was caught and reported inside.
         let _ = self.thread.join();

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
-use super::command::{Command, Driven, Message, Outcome, rejected};
+use super::command::{Command, Driven, Message, Outcome, rejected, rejected_message};
 use super::{Shared, repeat};
 use crate::clock::deadline_in;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::key::Identity;
 use crate::storage::batch::{Batch, DriveError};
 use crate::storage::file::{Durable, WriteError};
+use crate::storage::outbox::OutboxError;
 
 /// Commands in one commit: bounds what a failed commit leaves open, and how long the first of a group waits.
 const GROUP_COMMANDS_MAX: usize = 256;
@@ -82,6 +83,7 @@ struct Writer<'a> {
 struct Decided {
     outcomes: Vec<Outcome>,
     freed: Vec<Identity>,
+    has_mail: bool,
 }
 
 impl Writer<'_> {
@@ -101,6 +103,9 @@ impl Writer<'_> {
             Ok(()) => {
                 decided.outcomes.into_iter().for_each(Outcome::deliver);
                 self.shared.waiters.wake(&decided.freed);
+                if decided.has_mail {
+                    self.shared.bell.ring();
+                }
             }
             Err(WriteError::Aborted(error)) => {
                 if !matches!(error.kind(), ErrorKind::Closed | ErrorKind::Busy) {
@@ -131,13 +136,16 @@ impl Writer<'_> {
 
     fn decide(&mut self, batch: &mut Batch<'_>, group: &mut Vec<Command>, decided: &mut Decided) -> Result<()> {
         let shared = self.shared;
-        let known = shared.time.observe(batch, shared.file.sharing())?;
-        while let Some(command) = group.pop() {
-            let outcome = self.apply(batch, command)?;
-            decided.outcomes.push(outcome);
-        }
-        shared.time.note(batch, known)?;
+        let sharing = shared.file.sharing();
+        shared.time.noted(batch, sharing, |batch| {
+            while let Some(command) = group.pop() {
+                let outcome = self.apply(batch, command)?;
+                decided.outcomes.push(outcome);
+            }
+            Ok(())
+        })?;
         decided.freed = batch.take_freed();
+        decided.has_mail = batch.has_mail();
         Ok(())
     }
 
@@ -161,6 +169,18 @@ impl Writer<'_> {
             Command::Sweep { rows_max, after, reply } => {
                 Outcome::Sweep(Ok(batch.sweep(rows_max, after, moment)?), reply)
             }
+            Command::Outbox { work, reply } => {
+                let result = match batch.work(work, moment, incarnation, self.shared.outbox_retention) {
+                    Ok(done) => Ok(done),
+                    Err(OutboxError::Rejected(rejection, at)) => Err(rejected_message(rejection, at)),
+                    Err(OutboxError::Unreadable(error)) => Err(error),
+                    Err(OutboxError::Transaction(error)) => {
+                        Outcome::Outbox(Err(repeat(&error)), reply).deliver();
+                        return Err(error);
+                    }
+                };
+                Outcome::Outbox(result, reply)
+            }
             Command::EndClaims { owners, rows_max, after, reply } => {
                 Outcome::Sweep(Ok(batch.end_claims(owners, rows_max, after, moment)?), reply)
             }
@@ -174,6 +194,7 @@ fn refuse_all(group: Vec<Command>, outcomes: Vec<Outcome>, error: &Error) {
         match outcome {
             Outcome::Drive(_, reply) => Outcome::Drive(Err(repeat(error)), reply).deliver(),
             Outcome::Sweep(_, reply) => Outcome::Sweep(Err(repeat(error)), reply).deliver(),
+            Outcome::Outbox(_, reply) => Outcome::Outbox(Err(repeat(error)), reply).deliver(),
         }
     }
     for command in group {

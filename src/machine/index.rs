@@ -1,5 +1,6 @@
 //! Which side rows a record has. The storage layer writes exactly these, and `verify` recomputes them.
 
+use super::key::Kind;
 use super::record::{Record, State, Status};
 use super::time::Timestamp;
 
@@ -28,16 +29,22 @@ pub(crate) enum Shelf {
     Succeeded,
     FailedTerminal,
     Tombstone,
+    /// Messages that came in, however they ended: their marks are counted apart.
+    Inbox,
 }
 
 impl Shelf {
-    pub(crate) const ALL: [Self; 3] = [Self::Succeeded, Self::FailedTerminal, Self::Tombstone];
+    pub(crate) const ALL: [Self; 4] = [Self::Succeeded, Self::FailedTerminal, Self::Tombstone, Self::Inbox];
 }
 
 impl Record {
     pub(crate) fn side_row(&self) -> SideRow {
         let unsettled = |due, incarnation, since| {
             SideRow::Unsettled(UnsettledRow { status: self.status(), due, incarnation, since })
+        };
+        let retention = |shelf, due| match self.head.identity.kind {
+            Kind::Inbox => SideRow::Retention(Shelf::Inbox, due),
+            Kind::Operation | Kind::Step | Kind::Compensation => SideRow::Retention(shelf, due),
         };
         match &self.state {
             State::Reserved(held) | State::Executing(held) => {
@@ -46,9 +53,9 @@ impl Record {
             }
             State::FailedRetryable(retryable) => unsettled(retryable.retry_at, 0, retryable.retry_at),
             State::Unknown(unresolved) => unsettled(unresolved.probe_at, 0, unresolved.since),
-            State::Succeeded { terms, .. } => SideRow::Retention(Shelf::Succeeded, terms.expires_at),
-            State::FailedTerminal { terms, .. } => SideRow::Retention(Shelf::FailedTerminal, terms.expires_at),
-            State::Tombstone { terms, .. } => SideRow::Retention(Shelf::Tombstone, terms.purge_at),
+            State::Succeeded { terms, .. } => retention(Shelf::Succeeded, terms.expires_at),
+            State::FailedTerminal { terms, .. } => retention(Shelf::FailedTerminal, terms.expires_at),
+            State::Tombstone { terms, .. } => retention(Shelf::Tombstone, terms.purge_at),
         }
     }
 }

@@ -114,9 +114,10 @@ pub(crate) fn part(name: &str, value: &str, bytes_max: usize) -> Result<Box<str>
 }
 
 /// The name space a key lives in. The codes are stored and never change meaning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[repr(u8)]
 pub(crate) enum Kind {
+    #[default]
     Operation = 1,
     /// A step of a workflow run.
     Step = 2,

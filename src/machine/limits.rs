@@ -25,6 +25,25 @@ pub(crate) const RESPONSE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Largest row body that is decoded, in bytes: a response, a checkpoint and every other part at its bound, doubled.
 pub(crate) const ROW_BYTES_MAX: usize = 2 * (RESPONSE_BYTES_MAX + CHECKPOINT_BYTES_MAX + 128 * 1024);
 
+/// Headers of a message: metadata, not data.
+pub(crate) const HEADERS_MAX: usize = 32;
+/// Longest value of a header, in bytes: a token or a URL fits.
+pub(crate) const HEADER_VALUE_BYTES_MAX: usize = 4096;
+/// Largest message, in bytes of payload and headers: its row is written again at each step of its way.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+/// Messages in one call to send: bounds what one commit takes.
+pub(crate) const SEND_MESSAGES_MAX: usize = 1000;
+/// Bytes of payload and headers in one call to send, and about what one take hands to a relay.
+pub(crate) const SEND_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Messages a relay takes at once, at most: all of them wait while one is handled.
+pub(crate) const TAKE_MESSAGES_MAX: usize = 1000;
+/// Topics one relay can be limited to.
+pub(crate) const RELAY_TOPICS_MAX: usize = 100;
+/// Attempts to deliver a message unless the relay says otherwise: with the default backoff, an hour or so.
+pub(crate) const DELIVERY_ATTEMPTS_DEFAULT: u32 = 16;
+/// How long delivered and discarded messages are remembered unless the options say otherwise.
+pub(crate) const OUTBOX_RETENTION_DEFAULT: Span = Span::from_days(7);
+
 /// Shortest lease: below it, one slow sync would end leases of live owners.
 pub(crate) const LEASE_MIN: Span = Span::from_millis(50);
 /// Lease unless the operation says otherwise.

@@ -11,6 +11,7 @@ pub(crate) mod index;
 pub(crate) mod key;
 pub(crate) mod lease;
 pub(crate) mod limits;
+pub(crate) mod message;
 pub(crate) mod policy;
 pub(crate) mod record;
 pub(crate) mod response;

@@ -187,9 +187,7 @@ impl Store {
         self.engine().check_health()?;
         let first = self.ask_once(operation, phase)?;
         match (&first.answer, operation.wait) {
-            (Answer::InProgress(_), Some(timeout)) if !self.engine().is_inside() => {
-                self.ask_until(operation, phase, timeout, first)
-            }
+            (Answer::InProgress(_), Some(timeout)) => self.ask_until(operation, phase, timeout, first),
             _ => Ok(first),
         }
     }
@@ -236,6 +234,16 @@ impl Store {
         let driven = driven?;
         let moment = driven.moment;
         Ok(Answered { answer: driven.only(), moment, sent_at })
+    }
+
+    /// What a begin would be told that changes nothing; nothing if it takes a write.
+    pub(crate) fn told_without_writing(&self, operation: &Operation) -> Result<Option<Begin>> {
+        self.engine().check_health()?;
+        let moment = self.engine().moment();
+        let stored = self.engine().read(|snapshot| snapshot.find(&operation.identity))?;
+        let intent = operation.intent(Phase::Start, 0, Vec::new());
+        let answer = stored.and_then(|stored| answer_without_writing(stored, intent, moment));
+        answer.map(|answer| turned_away(answer, moment)).transpose()
     }
 
     fn asked<'a>(&self, operation: &'a Operation) -> Asked<'a> {
@@ -288,7 +296,7 @@ fn answer_without_writing(stored: Record, intent: Intent, moment: Moment) -> Opt
 }
 
 /// Every answer but a grant.
-fn turned_away(answer: Answer, moment: Moment) -> Result<Begin> {
+pub(crate) fn turned_away(answer: Answer, moment: Moment) -> Result<Begin> {
     let now = moment.now;
     match answer {
         Answer::Replay(record) => Replay::of(*record).map(Begin::Replay),

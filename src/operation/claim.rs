@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::answer::{Begin, Replay, RetryLater, UnknownOutcome};
 use super::spec::Operation;
-use crate::engine::{Driven, Hold};
+use crate::engine::{Driven, Ended, Hold};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::event::{Answer, Event, Grant, Settlement as Settle};
 use crate::machine::key::{Identity, OperationKey};
@@ -32,22 +32,6 @@ struct Core {
     reference: Mutex<Option<ExternalReference>>,
     /// Nothing is left to do for the drop.
     is_over: Arc<AtomicBool>,
-}
-
-/// What is left to do for a claim once its settlement is committed.
-pub(crate) struct Settled {
-    store: Store,
-    hold: Arc<Hold>,
-    is_over: Arc<AtomicBool>,
-}
-
-impl Settled {
-    /// It is current no longer, whatever is left of its lease.
-    pub(crate) fn committed(self) {
-        self.is_over.store(true, Ordering::Release);
-        self.hold.lose();
-        self.store.engine().release(&self.hold);
-    }
 }
 
 impl Core {
@@ -100,13 +84,9 @@ impl Core {
         })
     }
 
-    fn settled(&self) -> Settled {
-        Settled { store: self.store.clone(), hold: self.hold.clone(), is_over: self.is_over.clone() }
-    }
-
-    /// Settled or handed on.
+    /// Settled or handed on: it is current no longer, whatever is left of its lease.
     fn over(&self) {
-        self.settled().committed();
+        Ended { hold: self.hold.clone(), is_over: self.is_over.clone() }.tell(self.store.engine());
     }
 
     fn is_current(&self) -> bool {
@@ -742,7 +722,8 @@ impl Claim {
     /// # Ok::<(), dupeproof::Error>(())
     /// ```
     pub fn settle_and_begin(&self, settlement: Settlement, next: &Operation) -> Result<Begin> {
-        let begin = self.core.store.drive_begin(vec![self.settling(settlement)], next);
+        let step = self.core.step(Event::Settle(self.core.token(), self.admitted(settlement)));
+        let begin = self.core.store.drive_begin(vec![step], next);
         let begin = self.core.heard(begin)?;
         self.core.over();
         Ok(begin)
@@ -754,25 +735,9 @@ impl Claim {
     }
 
     fn settle(&self, settlement: Settlement) -> Result<Driven> {
-        let driven = self.heard(self.core.store.engine().drive(vec![self.settling(settlement)]))?;
+        let driven = self.core.write(Event::Settle(self.core.token(), self.admitted(settlement)))?;
         self.core.over();
         Ok(driven)
-    }
-
-    pub(crate) fn settling(&self, settlement: Settlement) -> Step {
-        self.core.step(Event::Settle(self.core.token(), self.admitted(settlement)))
-    }
-
-    pub(crate) fn heard<T>(&self, result: Result<T>) -> Result<T> {
-        self.core.heard(result)
-    }
-
-    pub(crate) fn settled(&self) -> Settled {
-        self.core.settled()
-    }
-
-    pub(crate) fn is_of(&self, store: &Store) -> bool {
-        self.core.store.is_same(store)
     }
 
     /// A settlement as it may be stored.
@@ -816,13 +781,22 @@ impl Claim {
         Ok(Self { core })
     }
 
+    /// The step that settles it as part of a greater commit, and what has to be told once that is through.
+    pub(crate) fn settled_by(&self, store: &Store, settlement: Settlement) -> Result<(Step, Ended)> {
+        if !store.is(&self.core.store) {
+            return Err(Error::invalid_input("the claim is of another store"));
+        }
+        let step = self.core.step(Event::Settle(self.core.token(), self.admitted(settlement)));
+        Ok((step, Ended { hold: self.core.hold.clone(), is_over: self.core.is_over.clone() }))
+    }
+
     pub(super) fn identity(&self) -> &Identity {
         &self.core.identity
     }
 }
 
 #[cfg(feature = "json")]
-pub(super) fn to_json<T: serde::Serialize + ?Sized>(value: &T) -> Result<Vec<u8>> {
+pub(crate) fn to_json<T: serde::Serialize + ?Sized>(value: &T) -> Result<Vec<u8>> {
     serde_json::to_vec(value).map_err(|error| {
         Error::new(ErrorKind::Response, format!("the response cannot be written as JSON: {error}")).with_source(error)
     })
@@ -835,12 +809,12 @@ fn accepted(answer: Answer) -> Result<Box<Record>> {
     }
 }
 
-fn replay_of(record: Record) -> Result<Replay> {
+pub(crate) fn replay_of(record: Record) -> Result<Replay> {
     Replay::of(record).ok_or_else(|| Error::new(ErrorKind::Refused, "the response's retention has ended already"))
 }
 
 /// Only a defect of this crate can cause it; callers get an error all the same.
-pub(super) fn odd_answer(what: &str) -> Error {
+pub(crate) fn odd_answer(what: &str) -> Error {
     Error::new(ErrorKind::Damaged, format!("the machine gave {what}: please report this as a defect"))
 }
 

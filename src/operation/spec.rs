@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
-use crate::machine::event::{Intent, Phase};
+use crate::machine::event::{Event, Intent, Phase};
 use crate::machine::fingerprint::Fingerprint;
 use crate::machine::key::{Identity, OperationKey};
 use crate::machine::limits::DELAY_MAX;
@@ -57,7 +57,11 @@ impl Operation {
     /// # Ok::<(), dupeproof::Error>(())
     /// ```
     pub fn new(key: OperationKey, fingerprint: Fingerprint) -> Self {
-        let identity = Identity::operation(key);
+        Self::of(Identity::operation(key), fingerprint)
+    }
+
+    /// One of any kind.
+    pub(crate) fn of(identity: Identity, fingerprint: Fingerprint) -> Self {
         Self { identity, fingerprint, policy: Policy::default(), wait: None, nonce: None }
     }
 
@@ -268,6 +272,15 @@ impl Operation {
             return Err(Error::invalid_input(format!("wait is {found:?}: at most {most:?} expected")));
         }
         self.policy.check()
+    }
+
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Its begin within a commit that settles it as well, so that no claim of it is ever held.
+    pub(crate) fn begin_within(&self) -> Event {
+        Event::Begin(self.intent(Phase::Start, 0, Vec::new()))
     }
 
     pub(super) fn intent(&self, phase: Phase, grant: u64, unheard: Vec<Holder>) -> Intent {

@@ -1,9 +1,12 @@
 //! A record as people and programs see it.
 
-use crate::machine::key::OperationKey;
+use crate::error::Result;
+use crate::machine::key::{Identity, OperationKey};
 use crate::machine::record::{Decision, Ended, Record, RetryCause, Ruling, State, Status, UnknownCause};
 use crate::machine::response::{ExternalReference, FailureReport, Response};
+use crate::machine::retention::Aged;
 use crate::machine::time::Timestamp;
+use crate::store::Store;
 
 /// A record as it is now, for people and programs that look.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,6 +127,23 @@ pub(crate) fn view(record: Record) -> OperationView {
         }
     }
     view
+}
+
+impl Store {
+    /// What is recorded, as of now.
+    pub(crate) fn view_of(&self, identity: &Identity) -> Result<Option<OperationView>> {
+        let now = self.engine().moment().now;
+        let record = self.engine().read(|snapshot| snapshot.find(identity))?;
+        Ok(record.and_then(|record| as_of(record, now)).map(view))
+    }
+}
+
+/// A record as time has made it; nothing once it is forgotten.
+pub(crate) fn as_of(record: Record, now: Timestamp) -> Option<Record> {
+    match record.at(now) {
+        Aged::Same(record) | Aged::Moved(record) => Some(record),
+        Aged::Gone => None,
+    }
 }
 
 impl DecisionView {

@@ -1,90 +1,74 @@
-//! A database of the application that a store lives in: laid out once, held once.
+//! The database behind a store: one of its own, or one that an application has open and lends.
 
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use redb::{Database, Durability, TableHandle, TransactionError};
+use redb::Database;
 
 use super::fault;
-use super::schema;
-use super::tables::{META, PREFIX};
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::{Missing, Options, Recovery, Sharing};
 
-/// The databases that stores of this process live in, by address: each is kept alive while it stands here. A second
-/// store on one would end the claims of the first.
-static TAKEN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+/// Databases that a store of this process is attached to. A second store would take the claims of the first for those
+/// of an earlier open, and end them.
+static LENT: Mutex<Vec<Weak<Database>>> = Mutex::new(Vec::new());
 
-/// The right to be the one store on a database in this process, given up when dropped.
-#[derive(Debug)]
-pub(super) struct Attachment(Arc<Database>);
+/// Whose database it is.
+pub(super) enum Owned {
+    Ours(Database),
+    Lent(Lent),
+}
 
-impl Attachment {
-    pub(super) fn take(database: &Arc<Database>) -> Result<Self> {
-        let mut taken = TAKEN.lock();
-        if taken.contains(&address(database)) {
-            return Err(Error::new(ErrorKind::OpenElsewhere, "a store of this process is attached to the database"));
+/// A database of an application's, until it is dropped.
+pub(super) struct Lent(Arc<Database>);
+
+impl Lent {
+    pub(super) fn by(application: Arc<Database>) -> Result<Self> {
+        let mut lent = LENT.lock();
+        lent.retain(|other| other.strong_count() > 0);
+        if lent.iter().any(|other| other.as_ptr() == Arc::as_ptr(&application)) {
+            return Err(Error::new(
+                ErrorKind::OpenElsewhere,
+                "a store of this process is attached to this database already: clone that one",
+            ));
         }
-        taken.push(address(database));
-        Ok(Self(database.clone()))
+        lent.push(Arc::downgrade(&application));
+        Ok(Self(application))
     }
 }
 
-impl Drop for Attachment {
+impl Drop for Lent {
     fn drop(&mut self) {
-        let address = address(&self.0);
-        TAKEN.lock().retain(|taken| *taken != address);
+        LENT.lock().retain(|other| other.as_ptr() != Arc::as_ptr(&self.0));
     }
 }
 
-fn address(database: &Arc<Database>) -> usize {
-    Arc::as_ptr(database).addr()
-}
-
-/// Creates our tables if there are none, in one commit, or accepts those that are there. Says whether it created them.
-///
-/// Never waits for a write transaction: it may be open on this very thread.
-pub(super) fn lay_out(database: &Database, options: &Options) -> Result<bool> {
-    let mut txn = database.try_begin_write().map_err(|error| match error {
-        TransactionError::WouldBlock => {
-            Error::new(ErrorKind::Busy, "a write transaction is open on the database: end it first")
+impl Owned {
+    pub(super) fn compact(&mut self) -> Result<bool> {
+        match self {
+            Self::Ours(database) => database.compact().map_err(fault::compaction),
+            Self::Lent(_) => Err(Error::new(
+                ErrorKind::Refused,
+                "the database is the application's: close the store, and let the application compact it",
+            )),
         }
-        other => fault::transaction(other),
-    })?;
-    // The engine refuses volatile commits where other processes may write, which is the one thing that tells.
-    let is_alone = txn.set_durability(Durability::None).is_ok();
-    if options.sharing == Sharing::Exclusive && !is_alone {
-        return Err(Error::invalid_input(
-            "the database is open for several processes: attach with Sharing::Shared, or this store would end the \
-             claims of the others",
-        ));
     }
-    let ours: Vec<String> = txn
-        .list_tables()
-        .map_err(fault::storage)?
-        .map(|table| table.name().to_owned())
-        .filter(|name| name.starts_with(PREFIX))
-        .collect();
-    if ours.iter().any(|name| name == META.name()) {
-        txn.abort().map_err(fault::storage)?;
-        return schema::check_format(database).map(|()| false);
+
+    pub(super) fn close(self) -> Result<()> {
+        match self {
+            Self::Ours(database) => database.close().map_err(fault::database),
+            Self::Lent(_) => Ok(()),
+        }
     }
-    if let Some(name) = ours.first() {
-        return Err(Error::new(
-            ErrorKind::Damaged,
-            format!("the database has the table {name}, but no {}", META.name()),
-        ));
+}
+
+impl Deref for Owned {
+    type Target = Database;
+
+    fn deref(&self) -> &Database {
+        match self {
+            Self::Ours(database) => database,
+            Self::Lent(Lent(database)) => database,
+        }
     }
-    if options.missing == Missing::Refuse {
-        return Err(Error::new(ErrorKind::NotFound, "the database holds no store"));
-    }
-    txn.set_durability(Durability::Immediate)
-        .map_err(|error| Error::new(ErrorKind::Io, format!("begin a durable commit: {error}")))?;
-    match options.recovery {
-        Recovery::Scan => txn.set_two_phase_commit(true),
-        Recovery::Quick => txn.set_quick_repair(true),
-    }
-    schema::create_tables(&txn)?;
-    txn.commit().map_err(fault::commit)?;
-    Ok(true)
 }

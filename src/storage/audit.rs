@@ -11,6 +11,7 @@ use super::tables::{self, index_key, shelf, unsettled_row};
 use crate::error::Result;
 use crate::machine::index::{Shelf, SideRow};
 use crate::machine::record::{Record, RecordId};
+use crate::progress::{Counter, Reporter, Work};
 
 /// Problems listed one by one; the rest is only counted.
 const PROBLEMS_LISTED_MAX: usize = 100;
@@ -21,6 +22,8 @@ const PROBLEMS_LISTED_MAX: usize = 100;
 pub struct VerifyReport {
     /// Rows read.
     pub records: u64,
+    /// Messages of the outbox read.
+    pub messages: u64,
     /// How many problems there are.
     pub problem_count: u64,
     /// The first hundred of them.
@@ -40,7 +43,7 @@ impl VerifyReport {
         self.problem_count == 0
     }
 
-    fn note(&mut self, problem: Problem) {
+    pub(super) fn note(&mut self, problem: Problem) {
         self.problem_count += 1;
         if self.problems.len() < PROBLEMS_LISTED_MAX {
             self.problems.push(problem);
@@ -81,6 +84,25 @@ pub enum Problem {
         /// The number it names.
         record: u64,
     },
+    /// The row of a message cannot be read.
+    UnreadableMessage {
+        /// Its number.
+        message: u64,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A side row of a message is missing or wrong, so that it would be delivered too early, too late or never.
+    MessageSideRow {
+        /// Its number.
+        message: u64,
+        /// What was expected.
+        expected: String,
+    },
+    /// A side row belongs to no message, or to one that should not have it.
+    StrayMessageSideRow {
+        /// The number it names.
+        message: u64,
+    },
 }
 
 impl fmt::Display for Problem {
@@ -91,19 +113,25 @@ impl fmt::Display for Problem {
             Self::StrayIndexRow { record } => write!(f, "an index row leads to record {record}, which is not its own"),
             Self::SideRow { record, expected } => write!(f, "record {record} lacks its side row: {expected}"),
             Self::StraySideRow { record } => write!(f, "a side row of record {record} should not be there"),
+            Self::UnreadableMessage { message, reason } => write!(f, "message {message} cannot be read: {reason}"),
+            Self::MessageSideRow { message, expected } => write!(f, "message {message} lacks its side row: {expected}"),
+            Self::StrayMessageSideRow { message } => write!(f, "a side row of message {message} should not be there"),
         }
     }
 }
 
 impl Snapshot {
     /// Reads everything once, in the order of the tables.
-    pub(crate) fn audit(&self) -> Result<VerifyReport> {
+    pub(crate) fn audit(&self, reporter: &Reporter) -> Result<VerifyReport> {
         let mut report = VerifyReport::default();
+        // Every record has an index row and a side row, and all three are visited.
+        let mut counter = reporter.count(Work::Verify, Some(self.count()?.saturating_mul(3)));
         let unsettled = self.txn.open_table(tables::UNSETTLED).map_err(fault::table)?;
         for entry in self.records().iter().map_err(fault::storage)? {
             let (id, row) = entry.map_err(fault::storage)?;
             let id = RecordId(id.value());
             report.records += 1;
+            counter.row();
             match decode(id, row.value()) {
                 Ok(record) => {
                     self.audit_index(&record, &mut report)?;
@@ -112,7 +140,9 @@ impl Snapshot {
                 Err(error) => report.note(Problem::Unreadable { record: id.0, reason: error.to_string() }),
             }
         }
-        self.audit_strays(&unsettled, &mut report)?;
+        self.audit_strays(&unsettled, &mut report, &mut counter)?;
+        self.audit_outbox(&mut report)?;
+        counter.finish();
         Ok(report)
     }
 
@@ -153,9 +183,11 @@ impl Snapshot {
         &self,
         unsettled: &impl ReadableTable<u64, tables::UnsettledValue>,
         report: &mut VerifyReport,
+        counter: &mut Counter<'_>,
     ) -> Result<()> {
         for entry in self.index().iter().map_err(fault::storage)? {
             let (key, id) = entry.map_err(fault::storage)?;
+            counter.row();
             let id = RecordId(id.value());
             let is_own =
                 self.read(id).ok().flatten().is_some_and(|record| index_key(&record.head.identity) == key.value());
@@ -165,6 +197,7 @@ impl Snapshot {
         }
         for entry in unsettled.iter().map_err(fault::storage)? {
             let id = RecordId(entry.map_err(fault::storage)?.0.value());
+            counter.row();
             let is_own = self.side_row_of(id).is_some_and(|side| matches!(side, SideRow::Unsettled(_)));
             if !is_own {
                 report.note(Problem::StraySideRow { record: id.0 });
@@ -174,6 +207,7 @@ impl Snapshot {
             let table = self.txn.open_table(shelf(which)).map_err(fault::table)?;
             for entry in table.iter().map_err(fault::storage)? {
                 let (due, id) = entry.map_err(fault::storage)?.0.value();
+                counter.row();
                 let is_own = matches!(
                     self.side_row_of(RecordId(id)),
                     Some(SideRow::Retention(shelf, at)) if shelf == which && at.as_unix_millis() == due

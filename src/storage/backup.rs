@@ -12,6 +12,7 @@ use super::tables;
 use crate::error::Result;
 use crate::machine::index::Shelf;
 use crate::machine::record::RecordId;
+use crate::progress::{Reporter, Work};
 
 /// Rows copied in one commit: bounds the memory a copy takes, not its consistency, which the snapshot gives.
 const ROWS_PER_COMMIT: usize = 10_000;
@@ -23,9 +24,10 @@ impl Snapshot {
     /// and not when the copy is needed. Returns how many records were copied.
     ///
     /// The copy gets its name when it is complete; a crash half-way leaves nothing under that name.
-    pub(crate) fn copy_to(&self, path: &Path) -> Result<u64> {
+    pub(crate) fn copy_to(&self, path: &Path, reporter: &Reporter) -> Result<u64> {
         let file = NewFile::beside(path).map_err(fault::create)?;
-        let mut copied = 0;
+        let copied = self.count()?;
+        let mut counter = reporter.count(Work::Backup, Some(copied));
         {
             let mut builder = Builder::new();
             builder.set_cache_size(CACHE_BYTES);
@@ -33,16 +35,25 @@ impl Snapshot {
             self.copy_table(&copy, tables::META, |_, _| Ok(()))?;
             self.copy_table(&copy, tables::INDEX, |_, _| Ok(()))?;
             self.copy_table(&copy, tables::RECORDS, |id, row| {
-                copied += 1;
+                counter.row();
                 decode(RecordId(id), row).map(drop).map_err(|error| fault::row(format_args!("record {id}"), error))
             })?;
             self.copy_table(&copy, tables::UNSETTLED, |_, _| Ok(()))?;
             for shelf in Shelf::ALL {
                 self.copy_table(&copy, tables::shelf(shelf), |_, ()| Ok(()))?;
             }
+            self.copy_table(&copy, tables::MESSAGES, super::outbox::checked)?;
+            self.copy_table(&copy, tables::MESSAGE_IDS, |_, _| Ok(()))?;
+            self.copy_table(&copy, tables::MESSAGES_DUE, |_, ()| Ok(()))?;
+            self.copy_table(&copy, tables::MESSAGES_IN_FLIGHT, |_, _| Ok(()))?;
+            self.copy_table(&copy, tables::MESSAGE_LANES, |_, ()| Ok(()))?;
+            self.copy_table(&copy, tables::MESSAGES_DEAD, |_, _| Ok(()))?;
+            self.copy_table(&copy, tables::MESSAGES_DELIVERED, |_, ()| Ok(()))?;
+            self.copy_table(&copy, tables::MESSAGES_DISCARDED, |_, ()| Ok(()))?;
             copy.close().map_err(fault::database)?;
         }
         file.publish().map_err(fault::create)?;
+        counter.finish();
         Ok(copied)
     }
 

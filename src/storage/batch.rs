@@ -7,6 +7,7 @@ use redb::{ReadableTable, Table, WriteTransaction};
 
 use super::codec::{decode, encode, encode_meta};
 use super::fault;
+use super::outbox::OutboxTables;
 use super::tables::{self, DueKey, IndexKey, META, UnsettledValue, index_key, meta, shelf, unsettled_value};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::event::{Answer, Change, Context, Event, Rejection};
@@ -15,6 +16,9 @@ use crate::machine::key::Identity;
 use crate::machine::record::{Record, RecordId};
 use crate::machine::time::{Anchor, Timestamp};
 use crate::machine::transition::transition;
+
+/// To whom claims are granted by a command that grants none that outlives its commit.
+pub(crate) const NOBODY: u64 = 0;
 
 /// Which row an event is for.
 #[derive(Debug, Clone)]
@@ -62,7 +66,8 @@ pub(crate) struct Batch<'txn> {
     pub(super) index: Table<'txn, IndexKey, u64>,
     pub(super) records: Table<'txn, u64, &'static [u8]>,
     pub(super) unsettled: Table<'txn, u64, UnsettledValue>,
-    shelves: [Option<Table<'txn, DueKey, ()>>; 3],
+    shelves: [Option<Table<'txn, DueKey, ()>>; Shelf::ALL.len()],
+    outbox: Option<OutboxTables<'txn>>,
     id_next: Option<u64>,
     freed: Vec<Identity>,
     /// Rows and numbers written so far.
@@ -76,7 +81,8 @@ impl<'txn> Batch<'txn> {
             index: txn.open_table(tables::INDEX).map_err(fault::table)?,
             records: txn.open_table(tables::RECORDS).map_err(fault::table)?,
             unsettled: txn.open_table(tables::UNSETTLED).map_err(fault::table)?,
-            shelves: [None, None, None],
+            shelves: [const { None }; Shelf::ALL.len()],
+            outbox: None,
             id_next: None,
             freed: Vec::new(),
             changes: 0,
@@ -134,22 +140,44 @@ impl<'txn> Batch<'txn> {
         Ok(answers)
     }
 
+    /// What an event would be answered, without writing anything: the same at the same moment of the same transaction.
+    pub(crate) fn foresee(&mut self, identity: &Identity, event: Event, moment: Moment) -> Result<Answer, DriveError> {
+        let record = self.find(identity).map_err(unreadable)?;
+        let context = self.context(moment, NOBODY).map_err(DriveError::Transaction)?;
+        transition(record, event, &context).map(|foreseen| foreseen.answer).map_err(DriveError::Rejected)
+    }
+
     /// The identities whose claim ended in this batch: whoever waits for them may look again after the commit.
     pub(crate) fn take_freed(&mut self) -> Vec<Identity> {
         std::mem::take(&mut self.freed)
     }
 
+    /// The transaction, for tables of the application's. Whatever it does with them is committed.
+    pub(crate) fn of_the_application(&mut self) -> &'txn WriteTransaction {
+        self.changes += 1;
+        self.txn
+    }
+
     /// Whether anything was written. A transaction that wrote nothing need not be committed.
     pub(crate) fn is_dirty(&self) -> bool {
-        self.changes > 0
+        self.changes > 0 || self.outbox.as_ref().is_some_and(OutboxTables::is_dirty)
+    }
+
+    /// The tables of the outbox, opened on first use.
+    pub(super) fn outbox(&mut self) -> Result<&mut OutboxTables<'txn>> {
+        match &mut self.outbox {
+            Some(outbox) => Ok(outbox),
+            place => Ok(place.insert(OutboxTables::open(self.txn)?)),
+        }
+    }
+
+    /// Whether a message became due in this batch: relays may look again after the commit.
+    pub(crate) fn has_mail(&self) -> bool {
+        self.outbox.as_ref().is_some_and(OutboxTables::has_mail)
     }
 
     pub(super) fn changes(&self) -> u64 {
         self.changes
-    }
-
-    pub(super) fn note_change(&mut self) {
-        self.changes += 1;
     }
 
     fn context(&mut self, moment: Moment, incarnation: u64) -> Result<Context> {
@@ -161,7 +189,7 @@ impl<'txn> Batch<'txn> {
         Ok(Context { now: moment.now, wall: moment.wall, incarnation, fresh_id: RecordId(fresh_id) })
     }
 
-    fn last_id(&self) -> Result<Option<u64>> {
+    pub(super) fn last_id(&self) -> Result<Option<u64>> {
         Ok(self.records.last().map_err(fault::storage)?.map(|(id, _)| id.value()))
     }
 
@@ -308,6 +336,33 @@ impl<'txn> Batch<'txn> {
         let next = last.saturating_add(1);
         self.set_meta(meta::INCARNATION, [next])?;
         Ok(next)
+    }
+
+    /// Takes over a record of another store under its number, behind all that are there.
+    #[cfg(feature = "json")]
+    pub(super) fn take_over(&mut self, record: Record) -> Result<()> {
+        let id = record.head.id.0;
+        if id == 0 || self.last_id()?.is_some_and(|last| id <= last) {
+            return Err(Error::invalid_input(format!("record {id} is out of order")));
+        }
+        if self.index.get(index_key(&record.head.identity)).map_err(fault::storage)?.is_some() {
+            return Err(Error::invalid_input(format!("record {id} is the second of its operation")));
+        }
+        self.put(None, record)
+    }
+
+    /// Gives messages numbers from at least the one after this.
+    #[cfg(feature = "json")]
+    pub(super) fn reach_sequence(&mut self, least: u64) -> Result<()> {
+        let [last] = super::snapshot::meta(&self.meta_table()?, meta::SEQUENCE)?.unwrap_or([0]);
+        if last < least { self.set_meta(meta::SEQUENCE, [least]) } else { Ok(()) }
+    }
+
+    /// Counts this store's opens from at least so many.
+    #[cfg(feature = "json")]
+    pub(super) fn reach_incarnation(&mut self, least: u64) -> Result<()> {
+        let [last] = super::snapshot::meta(&self.meta_table()?, meta::INCARNATION)?.unwrap_or([0]);
+        if last < least { self.set_meta(meta::INCARNATION, [least]) } else { Ok(()) }
     }
 
     /// The clocks the file has seen, if it has seen any.

@@ -24,6 +24,13 @@ const SUM_AT: usize = 2;
 const BODY_LEN_AT: usize = 10;
 const BODY_AT: usize = 14;
 
+/// Which rows: part of the sum, so that a good row among those of another kind is seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Space {
+    Records,
+    Messages,
+}
+
 /// What is wrong with the bytes of a row.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DecodeError {
@@ -44,7 +51,7 @@ type Config = Configuration<LittleEndian, Varint, Limit<ROW_BYTES_MAX>>;
 const CONFIG: Config = config::standard().with_limit::<ROW_BYTES_MAX>();
 
 #[derive(Serialize, Deserialize)]
-struct Body<Str, Digest, Decisions, Stored> {
+pub(super) struct Body<Str, Digest, Decisions, Stored> {
     kind: u8,
     tenant: Str,
     operation: Str,
@@ -71,9 +78,17 @@ type BodyFound<'a> = Body<&'a str, &'a [u8], Vec<Decision>, State>;
 /// If the record breaks its own invariants: only a defect of this crate can do that, and it must not reach the disk.
 pub(super) fn encode(record: &Record) -> Vec<u8> {
     assert_eq!(record.check(), Ok(()), "a record is checked before it is written");
+    let (_, _, digest) = record.head.fingerprint.to_stored();
+    let body: BodyRef<'_> = body_of(record, digest);
+    let response = record.state.response().and_then(Response::bytes).unwrap_or_default();
+    seal(Space::Records, record.head.id.0, &body, response)
+}
+
+/// What a record is written as, with the digest of its fingerprint in the shape that suits the format.
+pub(super) fn body_of<Digest>(record: &Record, digest: Digest) -> Body<&str, Digest, &[Decision], &State> {
     let head = &record.head;
-    let (algorithm, payload_len, digest) = head.fingerprint.to_stored();
-    let body: BodyRef<'_> = Body {
+    let (algorithm, payload_len, _) = head.fingerprint.to_stored();
+    Body {
         kind: head.identity.kind.code(),
         tenant: head.identity.key.tenant(),
         operation: head.identity.key.operation(),
@@ -88,43 +103,59 @@ pub(super) fn encode(record: &Record) -> Vec<u8> {
         reference: head.reference.as_ref().map(ExternalReference::as_str),
         decisions: &head.decisions,
         state: &record.state,
-    };
-    let response = record.state.response().and_then(Response::bytes).unwrap_or_default();
-    let mut row = Vec::with_capacity(BODY_AT + 256 + response.len());
+    }
+}
+
+/// A row: the body encoded, what lies behind it, and the sum over both.
+pub(super) fn seal(space: Space, number: u64, body: &impl Serialize, tail: &[u8]) -> Vec<u8> {
+    let mut row = Vec::with_capacity(BODY_AT + 256 + tail.len());
     row.extend_from_slice(&[ROW_FORMAT, CODEC_BINCODE]);
     row.extend_from_slice(&[0; BODY_AT - SUM_AT]);
-    let len = bincode::serde::encode_into_std_write(&body, &mut row, CONFIG)
-        .expect("a record within its limits always fits a row");
+    let len = bincode::serde::encode_into_std_write(body, &mut row, CONFIG)
+        .expect("what is within its limits always fits a row");
     let len = u32::try_from(len).expect("the row limit is below 4 GiB");
     row[BODY_LEN_AT..BODY_AT].copy_from_slice(&len.to_le_bytes());
-    row.extend_from_slice(response);
-    let sum = sum(head.id, &row);
+    row.extend_from_slice(tail);
+    let sum = sum(space, number, &row);
     row[SUM_AT..BODY_LEN_AT].copy_from_slice(&sum.to_le_bytes());
     row
 }
 
-/// The record of a row. Never guesses: what was not written by this format is an error.
-pub(super) fn decode(id: RecordId, row: &[u8]) -> Result<Record, DecodeError> {
-    let (body, response) = open_row(id, row)?;
-    let (body, used) = bincode::serde::borrow_decode_from_slice::<BodyFound<'_>, Config>(body, CONFIG)
-        .map_err(|_| Damaged("the row's body does not decode"))
-        .map(|(decoded, used)| (decoded, used == body.len()))?;
-    if !used {
+/// The body of a row, and what lies behind it.
+pub(super) fn unseal<'row, T: Deserialize<'row>>(
+    space: Space,
+    number: u64,
+    row: &'row [u8],
+) -> Result<(T, &'row [u8]), DecodeError> {
+    let (body, tail) = open_row(space, number, row)?;
+    let (decoded, used) = bincode::serde::borrow_decode_from_slice::<T, Config>(body, CONFIG)
+        .map_err(|_| Damaged("the row's body does not decode"))?;
+    if used != body.len() {
         return Err(Damaged("the row's body has trailing bytes"));
     }
+    Ok((decoded, tail))
+}
+
+/// The record of a row. Never guesses: what was not written by this format is an error.
+pub(super) fn decode(id: RecordId, row: &[u8]) -> Result<Record, DecodeError> {
+    let (body, response) = unseal::<BodyFound<'_>>(Space::Records, id.0, row)?;
+    record_of(id, body, response)
+}
+
+/// The record that was written so; never one out of bounds.
+pub(super) fn record_of<Str: AsRef<str>, Digest: AsRef<[u8]>>(
+    id: RecordId,
+    body: Body<Str, Digest, Vec<Decision>, State>,
+    response: &[u8],
+) -> Result<Record, DecodeError> {
     let kind = Kind::from_code(body.kind).ok_or(Damaged("the row's kind is not known"))?;
-    let identity = Identity::from_parts(kind, body.tenant, body.operation, body.key, body.step)
+    let [tenant, operation, key, step] = [&body.tenant, &body.operation, &body.key, &body.step].map(AsRef::as_ref);
+    let identity = Identity::from_parts(kind, tenant, operation, key, step)
         .map_err(|_| Damaged("the row's identity is out of bounds"))?;
-    let fingerprint =
-        Fingerprint::from_stored(body.algorithm, body.payload_len, body.digest).map_err(|error| match error {
-            StoredError::UnknownAlgorithm { id } => DecodeError::UnknownAlgorithm { found: id },
-            StoredError::DigestLength { .. } | StoredError::UnseenPayload { .. } => {
-                Damaged("the row's fingerprint does not fit its algorithm")
-            }
-        })?;
+    let fingerprint = fingerprint(body.algorithm, body.payload_len, body.digest.as_ref())?;
     let reference = body
         .reference
-        .map(ExternalReference::new)
+        .map(|reference| ExternalReference::new(reference.as_ref()))
         .transpose()
         .map_err(|_| Damaged("the row's external reference is out of bounds"))?;
     let head = Head {
@@ -148,7 +179,16 @@ pub(super) fn decode(id: RecordId, row: &[u8]) -> Result<Record, DecodeError> {
     Ok(record)
 }
 
-fn open_row(id: RecordId, row: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
+pub(super) fn fingerprint(algorithm: u8, payload_len: u64, digest: &[u8]) -> Result<Fingerprint, DecodeError> {
+    Fingerprint::from_stored(algorithm, payload_len, digest).map_err(|error| match error {
+        StoredError::UnknownAlgorithm { id } => DecodeError::UnknownAlgorithm { found: id },
+        StoredError::DigestLength { .. } | StoredError::UnseenPayload { .. } => {
+            Damaged("the row's fingerprint does not fit its algorithm")
+        }
+    })
+}
+
+fn open_row(space: Space, number: u64, row: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
     let (&[format, codec], _) = row.split_first_chunk::<SUM_AT>().ok_or(Damaged("the row is cut short"))?;
     if format > ROW_FORMAT {
         return Err(DecodeError::NewerRow { found: format });
@@ -158,7 +198,7 @@ fn open_row(id: RecordId, row: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
     let (Some(stored), Some(len)) = (stored, len) else {
         return Err(Damaged("the row is cut short"));
     };
-    if stored != sum(id, row) {
+    if stored != sum(space, number, row) {
         return Err(Damaged("the row's checksum does not match"));
     }
     // Behind the sum: a changed byte is damage, and only a good row can be of a newer codec.
@@ -173,12 +213,16 @@ fn open_row(id: RecordId, row: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
 
 /// Over the row's key, its format and codec, and everything behind the sum, so that a good row in a wrong place is
 /// seen. In two short steps, because hashing in pieces costs more than all the bytes of a small row.
-fn sum(id: RecordId, row: &[u8]) -> u64 {
-    let mut outer = [0; 8 + SUM_AT + 8];
-    outer[..8].copy_from_slice(&id.0.to_le_bytes());
+fn sum(space: Space, number: u64, row: &[u8]) -> u64 {
+    let mut outer = [0; 8 + SUM_AT + 8 + 1];
+    outer[..8].copy_from_slice(&number.to_le_bytes());
     outer[8..8 + SUM_AT].copy_from_slice(&row[..SUM_AT]);
-    outer[8 + SUM_AT..].copy_from_slice(&xxh3_64(&row[BODY_LEN_AT..]).to_le_bytes());
-    xxh3_64(&outer)
+    outer[8 + SUM_AT..16 + SUM_AT].copy_from_slice(&xxh3_64(&row[BODY_LEN_AT..]).to_le_bytes());
+    outer[16 + SUM_AT] = b'm';
+    match space {
+        Space::Records => xxh3_64(&outer[..16 + SUM_AT]),
+        Space::Messages => xxh3_64(&outer),
+    }
 }
 
 /// A meta row: numbers with a sum over its name and themselves.

@@ -36,7 +36,26 @@ pub(super) fn storage(error: StorageError) -> Error {
         StorageError::LockPoisoned(_) => ErrorKind::Stopped,
         _ => ErrorKind::Io,
     };
-    Error::new(kind, format!("the storage engine reports: {error}")).with_source(error)
+    let advice = room_advice(as_io(&error));
+    Error::new(kind, format!("the storage engine reports: {error}{advice}")).with_source(error)
+}
+
+fn as_io(error: &StorageError) -> Option<&io::Error> {
+    match error {
+        StorageError::Io(error) => Some(error),
+        _ => None,
+    }
+}
+
+/// What to do first where there is no room: a store that is reopened on a full disk stops again.
+fn room_advice(error: Option<&io::Error>) -> &'static str {
+    match error.map(io::Error::kind) {
+        Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+            " (the disk is full: make room before you reopen the store)"
+        }
+        Some(io::ErrorKind::FileTooLarge) => " (the file may not grow further: raise the limit, or compact the store)",
+        _ => "",
+    }
 }
 
 /// A read past the end is a file that was cut, not a disk that failed.
@@ -59,6 +78,14 @@ pub(super) fn table(error: TableError) -> Error {
     }
 }
 
+/// A table of the application's: what is wrong with it is the caller's to mend.
+pub(crate) fn user_table(error: TableError) -> Error {
+    match error {
+        TableError::Storage(error) => storage(error),
+        other => Error::new(ErrorKind::InvalidInput, format!("open a table: {other}")).with_source(other),
+    }
+}
+
 pub(super) fn transaction(error: TransactionError) -> Error {
     match error {
         TransactionError::Storage(error) => storage(error),
@@ -66,16 +93,15 @@ pub(super) fn transaction(error: TransactionError) -> Error {
     }
 }
 
-/// A commit that reports an error may still be found after a restart, so its outcome is never "failed". One that the
-/// engine did not try is the exception.
+/// A commit that reports an error may still be found after a restart, so its outcome is never "failed".
 pub(super) fn commit(error: CommitError) -> Error {
-    if matches!(error, CommitError::TransactionPoisoned) {
-        let message = format!("the transaction was given up, and nothing was written: {error}");
-        return Error::new(ErrorKind::Refused, message).with_source(error);
-    }
+    let advice = match &error {
+        CommitError::Storage(error) => room_advice(as_io(error)),
+        _ => "",
+    };
     Error::new(
         ErrorKind::Indeterminate,
-        format!("the commit failed, and may or may not be found after a restart: {error}"),
+        format!("the commit failed, and may or may not be found after a restart: {error}{advice}"),
     )
     .with_source(error)
 }
@@ -123,7 +149,11 @@ pub(super) fn create(error: CreateError) -> Error {
         CreateError::Contended { .. } => ErrorKind::Busy,
         CreateError::NotWritable { .. } | CreateError::CannotPlace { .. } | CreateError::Io { .. } => ErrorKind::Io,
     };
-    Error::new(kind, error.to_string()).with_source(error)
+    let advice = match &error {
+        CreateError::Io { source, .. } => room_advice(Some(source)),
+        _ => "",
+    };
+    Error::new(kind, format!("{error}{advice}")).with_source(error)
 }
 
 pub(super) fn open(error: OpenError<Error>) -> Error {

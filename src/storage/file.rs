@@ -2,20 +2,18 @@
 //!
 //! The database sits behind a gate. Reading and writing pass it side by side; compacting and closing need it alone.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use redb::backends::FileBackend;
 use redb::{Builder, ConcurrencyMode, Database, Durability, ReadableDatabase, StorageBackend, WriteTransaction};
 
-use super::attached::{self, Attachment};
+use super::attached::{Lent, Owned};
 use super::batch::Batch;
 use super::create::{self, Existing};
 use super::fault::{self, guard};
-use super::inside::{Inside, database_of};
 use super::memory::MemoryBackend;
 use super::place::FileIdentity;
 use super::probation::Probation;
@@ -23,31 +21,15 @@ use super::schema;
 use super::snapshot::Snapshot;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::{Missing, OpenCheck, Options, Recovery, Sharing};
+use crate::progress::{Reporter, Work};
 
 /// Why a write transaction gave no result.
 #[derive(Debug)]
-pub(crate) enum WriteError<A = Error> {
+pub(crate) enum WriteError {
     /// Nothing was written.
-    Aborted(A),
+    Aborted(Error),
     /// The commit failed: what it wrote may be found after a restart.
     Indeterminate(Error),
-}
-
-/// Why a transaction of the application was aborted.
-#[derive(Debug)]
-pub(crate) enum Abort<E> {
-    /// The store could not go on.
-    Ours(Error),
-    /// The application said so.
-    Theirs(E),
-    /// The application's code panicked, with this.
-    Panicked(Box<dyn Any + Send>),
-}
-
-impl<E> From<Error> for Abort<E> {
-    fn from(error: Error) -> Self {
-        Self::Ours(error)
-    }
 }
 
 /// What a commit must survive.
@@ -61,24 +43,16 @@ pub(crate) enum Durable {
 
 /// A store's file while it is open.
 pub(crate) struct StoreFile {
-    gate: RwLock<Option<Arc<Database>>>,
-    /// Held while the store is open in a database of the application.
-    attachment: Mutex<Option<Attachment>>,
-    /// What readers share until the next commit, because opening a view costs as much as a look-up in it. Not where
-    /// others commit too: they would not see it, and it would keep the file from using its space again.
+    gate: RwLock<Option<Owned>>,
+    /// What readers share until the next commit, because opening a view costs as much as a look-up in it. Not in shared
+    /// mode, where others commit too, nor in a database of an application's, whose commits would make the file grow.
     latest: RwLock<Option<Arc<Snapshot>>>,
+    keeps_latest: bool,
     place: Option<Place>,
-    owner: Owner,
     is_new: bool,
     recovery: Recovery,
     sharing: Sharing,
-}
-
-/// Whose the database is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Owner {
-    Store,
-    Application,
+    reporter: Reporter,
 }
 
 /// Where the file is, and which one it is.
@@ -111,7 +85,15 @@ impl StoreFile {
     pub(super) fn on(backend: impl StorageBackend, place: Option<Place>, options: &Options) -> Result<Self> {
         let database = guard(|| {
             let mut builder = Builder::new();
+            let repaired = Arc::new(AtomicBool::new(false));
             builder
+                .set_repair_callback({
+                    let (repaired, reporter) = (repaired.clone(), options.reporter.clone());
+                    move |repair| {
+                        repaired.store(true, Ordering::Relaxed);
+                        reporter.report(Work::Repair, thousandths(repair.progress()), Some(THOUSAND));
+                    }
+                })
                 .set_cache_size(options.cache_bytes)
                 .set_check_integrity_on_open(options.open_check == OpenCheck::Always)
                 .set_concurrency_mode(match options.sharing {
@@ -124,62 +106,78 @@ impl StoreFile {
             };
             // Never initialises: the image is complete before it has the store's name, and an empty file was refused.
             let database = builder.create_with_backend(backend.clone()).map_err(fault::database)?;
+            if repaired.load(Ordering::Relaxed) {
+                options.reporter.report(Work::Repair, THOUSAND, Some(THOUSAND));
+            }
             schema::check_format(&database)?;
             backend.accept().map_err(fault::io)?;
             Ok(database)
         })?;
-        let is_new = place.as_ref().is_none_or(|place| place.created);
         Ok(Self {
-            gate: RwLock::new(Some(Arc::new(database))),
-            attachment: Mutex::new(None),
+            gate: RwLock::new(Some(Owned::Ours(database))),
+            keeps_latest: options.sharing == Sharing::Exclusive,
             latest: RwLock::new(None),
+            is_new: place.as_ref().is_none_or(|place| place.created),
             place,
-            owner: Owner::Store,
-            is_new,
             recovery: options.recovery,
             sharing: options.sharing,
+            reporter: options.reporter.clone(),
         })
     }
 
-    /// In a database that the application has open.
+    /// A store in a database that an application has open: our tables beside its own.
     pub(crate) fn attached(database: Arc<Database>, options: &Options) -> Result<Self> {
-        let attachment = Attachment::take(&database)?;
-        let is_new = guard(|| attached::lay_out(&database, options))?;
+        let database = Owned::Lent(Lent::by(database)?);
+        let is_new = guard(|| {
+            if options.sharing == Sharing::Exclusive && schema::is_shared(&database)? {
+                return Err(Error::invalid_input(
+                    "the database is open for several processes, and an exclusive store would end their claims: attach \
+                     with Sharing::Shared",
+                ));
+            }
+            let is_new = !schema::lives_in(&database)?;
+            match options.missing {
+                Missing::Create if is_new => schema::move_in(&database)?,
+                Missing::Refuse if is_new => {
+                    return Err(Error::new(ErrorKind::NotFound, "there is no store in the database"));
+                }
+                Missing::Create | Missing::Refuse => {}
+            }
+            schema::check_format(&database)?;
+            Ok(is_new)
+        })?;
         Ok(Self {
             gate: RwLock::new(Some(database)),
-            attachment: Mutex::new(Some(attachment)),
             latest: RwLock::new(None),
+            keeps_latest: false,
             place: None,
-            owner: Owner::Application,
             is_new,
             recovery: options.recovery,
             sharing: options.sharing,
+            reporter: options.reporter.clone(),
         })
     }
 
     /// Runs `work` on the store as of the last commit.
     pub(crate) fn read<T>(&self, work: impl FnOnce(&Snapshot) -> Result<T>) -> Result<T> {
-        if let Some(database) = database_of(self) {
-            return guard(|| work(&*self.latest(&database)?));
-        }
         let gate = self.gate.read();
         let database = gate.as_ref().ok_or_else(closed)?;
         guard(|| work(&*self.latest(database)?))
     }
 
-    /// The store as of the last commit, for code of the application, which must not hold the gate while it runs.
-    pub(crate) fn snapshot(&self) -> Result<Arc<Snapshot>> {
-        if let Some(database) = database_of(self) {
-            return guard(|| self.latest(&database));
-        }
-        let gate = self.gate.read();
+    /// The same for a thread that has passed the gate before: it must not wait behind somebody who waits to have it
+    /// alone.
+    pub(crate) fn read_within<T>(&self, work: impl FnOnce(&Snapshot) -> Result<T>) -> Result<T> {
+        let gate = self.gate.try_read().ok_or_else(|| {
+            Error::new(ErrorKind::Busy, "the store is about to be compacted or closed: look before the transaction")
+        })?;
         let database = gate.as_ref().ok_or_else(closed)?;
-        guard(|| self.latest(database))
+        guard(|| work(&*self.latest(database)?))
     }
 
     fn latest(&self, database: &Database) -> Result<Arc<Snapshot>> {
         let open = || Snapshot::open(database.begin_read().map_err(fault::transaction)?).map(Arc::new);
-        if self.sharing == Sharing::Shared || self.owner == Owner::Application {
+        if !self.keeps_latest {
             return open();
         }
         if let Some(snapshot) = &*self.latest.read() {
@@ -204,46 +202,15 @@ impl StoreFile {
         durable: Durable,
         work: impl FnOnce(&mut Batch<'_>) -> Result<T>,
     ) -> Result<T, WriteError> {
-        self.transact(durable, |_, txn| {
-            guard(|| {
-                let mut batch = Batch::open(txn)?;
-                let value = work(&mut batch)?;
-                Ok((value, batch.is_dirty()))
-            })
-        })
-    }
-
-    /// The same, durably, for code of the application: its errors and its panics are its own. `work` says whether
-    /// anything was written.
-    pub(crate) fn write_own<T, E>(
-        &self,
-        work: impl FnOnce(Batch<'_>) -> Result<(T, bool), E>,
-    ) -> Result<T, WriteError<Abort<E>>> {
-        self.transact(Durable::Yes, |database, txn| {
-            let _inside = Inside::enter(self, database.clone());
-            let batch = guard(|| Batch::open(txn))?;
-            match catch_unwind(AssertUnwindSafe(|| work(batch))) {
-                Ok(worked) => worked.map_err(Abort::Theirs),
-                Err(panic) => Err(Abort::Panicked(panic)),
-            }
-        })
-    }
-
-    /// Whether this thread is inside a transaction of the application on this file.
-    pub(crate) fn is_inside(&self) -> bool {
-        database_of(self).is_some()
-    }
-
-    fn transact<T, A: From<Error>>(
-        &self,
-        durable: Durable,
-        work: impl FnOnce(&Arc<Database>, &WriteTransaction) -> Result<(T, bool), A>,
-    ) -> Result<T, WriteError<A>> {
-        let aborted = |error: Error| WriteError::Aborted(error.into());
         let gate = self.gate.read();
-        let database = gate.as_ref().ok_or_else(|| aborted(closed()))?;
-        let txn = guard(|| self.begin(database, durable)).map_err(aborted)?;
-        let (value, dirty) = match work(database, &txn) {
+        let database = gate.as_ref().ok_or_else(|| WriteError::Aborted(closed()))?;
+        let txn = guard(|| self.begin(database, durable)).map_err(WriteError::Aborted)?;
+        let worked = guard(|| {
+            let mut batch = Batch::open(&txn)?;
+            let value = work(&mut batch)?;
+            Ok((value, batch.is_dirty()))
+        });
+        let (value, dirty) = match worked {
             Ok(worked) => worked,
             Err(error) => {
                 // The first error is the one to report; an abort that fails too changes nothing about it.
@@ -251,20 +218,22 @@ impl StoreFile {
                 return Err(WriteError::Aborted(error));
             }
         };
-        if !dirty {
-            return guard(|| txn.abort().map_err(fault::storage)).map(|()| value).map_err(aborted);
+        if dirty {
+            let committed = guard(|| txn.commit().map_err(fault::commit));
+            self.outdate();
+            committed.map_err(|error| {
+                // A panic on the way leaves the outcome as open as an error does.
+                let error = if error.kind() == ErrorKind::Indeterminate {
+                    error
+                } else {
+                    Error::new(ErrorKind::Indeterminate, format!("the commit broke off: {error}")).with_source(error)
+                };
+                WriteError::Indeterminate(error)
+            })?;
+        } else {
+            guard(|| txn.abort().map_err(fault::storage)).map_err(WriteError::Aborted)?;
         }
-        let committed = guard(|| txn.commit().map_err(fault::commit));
-        self.outdate();
-        committed.map(|()| value).map_err(|error| match error.kind() {
-            ErrorKind::Indeterminate => WriteError::Indeterminate(error),
-            ErrorKind::Refused => aborted(error),
-            // A panic on the way leaves the outcome as open as an error does.
-            _ => {
-                let text = format!("the commit broke off: {error}");
-                WriteError::Indeterminate(Error::new(ErrorKind::Indeterminate, text).with_source(error))
-            }
-        })
+        Ok(value)
     }
 
     fn begin(&self, database: &Database, durable: Durable) -> Result<WriteTransaction> {
@@ -284,31 +253,23 @@ impl StoreFile {
 
     /// Gives free pages back to the file system. Waits for running reads and writes, and holds up new ones.
     pub(crate) fn compact(&self) -> Result<bool> {
-        if self.owner == Owner::Application {
-            let text = "the store lives in a database of the application: close it, and compact the database yourself";
-            return Err(Error::new(ErrorKind::Refused, text));
-        }
         let mut gate = self.gate.write();
         let database = gate.as_mut().ok_or_else(closed)?;
         self.outdate();
-        let database = Arc::get_mut(database).ok_or_else(|| Error::new(ErrorKind::Busy, "the file is in use"))?;
-        guard(|| database.compact().map_err(fault::compaction))
+        self.reporter.report(Work::Compact, 0, None);
+        let compacted = guard(|| database.compact())?;
+        self.reporter.report(Work::Compact, 1, None);
+        Ok(compacted)
     }
 
     /// Closes the file and reports what dropping it would swallow.
     pub(crate) fn close(&self) -> Result<()> {
         let database = self.gate.write().take();
         self.outdate();
-        let closed = match (database, self.owner) {
-            (Some(database), Owner::Store) => match Arc::into_inner(database) {
-                Some(database) => guard(|| database.close().map_err(fault::database)),
-                None => Ok(()),
-            },
-            (Some(_), Owner::Application) | (None, _) => Ok(()),
-        };
-        // Last: from now on another store may be attached.
-        self.attachment.lock().take();
-        closed
+        match database {
+            Some(database) => guard(|| database.close()),
+            None => Ok(()),
+        }
     }
 
     /// Whether the path still names the open file. Two live stores would each say "first time".
@@ -325,9 +286,13 @@ impl StoreFile {
         }
     }
 
-    /// Whether this open made the store. One in memory is always new.
+    /// Whether this open made the file. A store in memory is always new.
     pub(crate) fn is_new(&self) -> bool {
         self.is_new
+    }
+
+    pub(crate) fn reporter(&self) -> &Reporter {
+        &self.reporter
     }
 
     pub(crate) fn sharing(&self) -> Sharing {
@@ -352,6 +317,14 @@ impl std::fmt::Debug for StoreFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("StoreFile").field("place", &self.place).field("sharing", &self.sharing).finish_non_exhaustive()
     }
+}
+
+/// A repair says how far it has come as a fraction.
+const THOUSAND: u64 = 1000;
+
+fn thousandths(fraction: f64) -> u64 {
+    // A cast keeps within bounds, and takes what is no number for 0.
+    (fraction * THOUSAND as f64) as u64
 }
 
 fn closed() -> Error {

@@ -8,16 +8,18 @@ mod codec;
 mod create;
 mod fault;
 pub(crate) mod file;
-mod inside;
 #[cfg(test)]
 mod lab;
 mod memory;
-mod own_tables;
+pub(crate) mod outbox;
 mod place;
+#[cfg(feature = "json")]
+mod portable;
 mod probation;
 mod schema;
 pub(crate) mod snapshot;
 pub(crate) mod sweep;
 mod tables;
 
-pub(crate) use fault::guard;
+pub(crate) use fault::user_table;
+pub(crate) use tables::is_ours;

@@ -348,8 +348,9 @@ pub(crate) enum CreateError {
     #[error("open {}: found {found}, expected a regular file", path.display())]
     NotAFile { path: PathBuf, found: &'static str },
     #[error(
-        "open {}: found a file that may not be both read and written, expected one that may; mend its permissions, or \
-         mount its file system for writing", path.display()
+        "open {}: found a file that may not be both read and written, expected one that may, because to open is to \
+         write (what a crash left is mended); mend its permissions, or mount its file system for writing, or open a copy \
+         of it", path.display()
     )]
     NotWritable { path: PathBuf, source: io::Error },
     #[error(

@@ -1,6 +1,8 @@
 //! The format of a store as a whole: the image a new file starts from, and whether an existing one can be read.
 
-use redb::{Builder, Database, ReadableDatabase, TableError, WriteTransaction};
+use redb::{
+    Builder, Database, Durability, ReadableDatabase, SetDurabilityError, TableError, TableHandle, WriteTransaction,
+};
 
 use super::codec::{decode_meta, encode_meta};
 use super::fault;
@@ -25,29 +27,54 @@ pub(super) fn image_of_format(format: u64) -> Result<Vec<u8>> {
         builder.set_cache_size(1024 * 1024);
         let database = builder.create_with_backend(backend.clone()).map_err(fault::database)?;
         let txn = database.begin_write().map_err(fault::transaction)?;
-        create_tables_of_format(&txn, format)?;
+        make_tables(&txn, format)?;
         txn.commit().map_err(fault::commit)?;
         database.close().map_err(fault::database)?;
         Ok(backend.image())
     })
 }
 
-/// The empty tables of a store.
-pub(super) fn create_tables(txn: &WriteTransaction) -> Result<()> {
-    create_tables_of_format(txn, STORE_FORMAT)
-}
-
-fn create_tables_of_format(txn: &WriteTransaction, format: u64) -> Result<()> {
+fn make_tables(txn: &WriteTransaction, format: u64) -> Result<()> {
     txn.open_table(tables::INDEX).map_err(fault::table)?;
     txn.open_table(tables::RECORDS).map_err(fault::table)?;
     txn.open_table(tables::UNSETTLED).map_err(fault::table)?;
     for shelf in Shelf::ALL {
         txn.open_table(tables::shelf(shelf)).map_err(fault::table)?;
     }
+    super::outbox::OutboxTables::open(txn)?;
     let mut meta = txn.open_table(META).map_err(fault::table)?;
     let row = encode_meta(meta::FORMAT, [format]);
     meta.insert(meta::FORMAT, row.as_slice()).map_err(fault::storage)?;
     Ok(())
+}
+
+/// Makes our tables beside those of an application, if they are not there. Durable on return.
+pub(super) fn move_in(database: &Database) -> Result<()> {
+    let mut txn = database.begin_write().map_err(fault::transaction)?;
+    // Decided within the transaction: another process may be at the same.
+    let is_there = txn.list_tables().map_err(fault::storage)?.any(|table| table.name() == META.name());
+    if is_there {
+        return txn.abort().map_err(fault::storage);
+    }
+    txn.set_two_phase_commit(true);
+    make_tables(&txn, STORE_FORMAT)?;
+    txn.commit().map_err(fault::commit)
+}
+
+/// Whether our tables are in the database.
+pub(super) fn lives_in(database: &Database) -> Result<bool> {
+    let txn = database.begin_read().map_err(fault::transaction)?;
+    Ok(txn.list_tables().map_err(fault::storage)?.any(|table| table.name() == META.name()))
+}
+
+/// Whether other processes may write to the open database: what it was opened for is not told otherwise than by what it
+/// refuses.
+pub(super) fn is_shared(database: &Database) -> Result<bool> {
+    let mut txn = database.begin_write().map_err(fault::transaction)?;
+    let is_refused =
+        matches!(txn.set_durability(Durability::None), Err(SetDurabilityError::NonDurableCommitUnsupported));
+    txn.abort().map_err(fault::storage)?;
+    Ok(is_refused)
 }
 
 /// Accepts or refuses an open database, before anything of it is used.

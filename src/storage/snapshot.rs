@@ -91,6 +91,11 @@ impl Snapshot {
         Ok(())
     }
 
+    /// How many records there are, without counting them.
+    pub(crate) fn count(&self) -> Result<u64> {
+        self.records.len().map_err(fault::storage)
+    }
+
     /// How many records a shelf holds, without counting them.
     pub(crate) fn shelf_len(&self, which: Shelf) -> Result<u64> {
         self.txn.open_table(shelf(which)).map_err(fault::table)?.len().map_err(fault::storage)
@@ -102,6 +107,14 @@ impl Snapshot {
 
     pub(super) fn records(&self) -> &ReadOnlyTable<u64, &'static [u8]> {
         &self.records
+    }
+
+    /// A number of the meta table; 0 if it was never written.
+    #[cfg(feature = "json")]
+    pub(super) fn number(&self, name: &str) -> Result<u64> {
+        let table = self.txn.open_table(META).map_err(fault::table)?;
+        let [number] = meta(&table, name)?.unwrap_or([0]);
+        Ok(number)
     }
 
     /// The clocks the file has seen, if it has seen any.

@@ -4,7 +4,7 @@
 
 use redb::ReadableTable;
 
-use super::batch::{Batch, DriveError, Moment, Step, Target};
+use super::batch::{Batch, DriveError, Moment, NOBODY, Step, Target};
 use super::fault;
 use super::tables::unsettled_row;
 use crate::error::Result;
@@ -15,15 +15,16 @@ use crate::machine::record::{RecordId, Status};
 /// How many side rows one step may look at for each row it may change: unknown outcomes lie between the leases.
 const LOOKED_AT_PER_ROW: usize = 16;
 
-/// The sweep grants nothing, so it has no incarnation to grant it to.
-const NOBODY: u64 = 0;
-
 /// What one sweep did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Swept {
     pub(crate) leases_ended: u64,
     pub(crate) tombstoned: u64,
     pub(crate) purged: u64,
+    /// Leases of messages that had lapsed.
+    pub(crate) messages_released: u64,
+    /// Finished messages that were forgotten.
+    pub(crate) messages_purged: u64,
     pub(crate) unreadable: u64,
     /// Where the next step goes on among the unsettled; nothing at their end.
     pub(crate) next: Option<RecordId>,
@@ -36,6 +37,8 @@ impl Swept {
         self.leases_ended += other.leases_ended;
         self.tombstoned += other.tombstoned;
         self.purged += other.purged;
+        self.messages_released += other.messages_released;
+        self.messages_purged += other.messages_purged;
         self.unreadable += other.unreadable;
         self.next = other.next;
         self.more = other.more;
@@ -43,7 +46,8 @@ impl Swept {
 
     /// Rows that count against the bound.
     pub(crate) fn rows(&self) -> usize {
-        usize::try_from(self.leases_ended + self.tombstoned + self.purged + self.unreadable).unwrap_or(usize::MAX)
+        let records = self.leases_ended + self.tombstoned + self.purged + self.unreadable;
+        usize::try_from(records + self.messages_released + self.messages_purged).unwrap_or(usize::MAX)
     }
 
     fn end_lease(&mut self, touched: Touched) {
@@ -65,7 +69,7 @@ pub(crate) enum Owners {
 }
 
 impl Owners {
-    fn include(self, incarnation: u64) -> bool {
+    pub(super) fn include(self, incarnation: u64) -> bool {
         match self {
             Self::AllBut(mine) => incarnation != mine,
             Self::Only(mine) => incarnation == mine,
@@ -97,11 +101,16 @@ impl Batch<'_> {
                 rows_left -= 1;
             }
         }
+        let outbox = self.outbox()?;
+        swept.messages_released = outbox.end_lapsed(rows_left, moment.now)?;
+        rows_left -= usize::try_from(swept.messages_released).unwrap_or(rows_left).min(rows_left);
+        swept.messages_purged = outbox.purge(rows_left, moment.now)?;
+        rows_left -= usize::try_from(swept.messages_purged).unwrap_or(rows_left).min(rows_left);
         swept.more = next.is_some() || rows_left == 0;
         Ok(swept)
     }
 
-    /// Ends at most `rows_max` claims of the given owners, from behind `after`.
+    /// Ends at most `rows_max` claims and leases of messages of the given owners, from behind `after`.
     pub(crate) fn end_claims(
         &mut self,
         owners: Owners,
@@ -114,6 +123,10 @@ impl Batch<'_> {
         for id in held {
             swept.end_lease(self.touch(id, Event::OwnerGone, moment)?);
         }
+        // In the same commit, so that no crash finds an owner half gone.
+        let rows_left = rows_max.saturating_sub(swept.rows());
+        swept.messages_released = self.outbox()?.end_leases(owners, rows_left, moment.now)?;
+        swept.more |= swept.messages_released == rows_left as u64;
         Ok(swept)
     }
 

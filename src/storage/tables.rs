@@ -10,14 +10,19 @@ use crate::machine::key::Identity;
 use crate::machine::record::Status;
 use crate::machine::time::Timestamp;
 
+/// All our tables share it, so that an application's own tables in the same file cannot meet them.
+const PREFIX: &str = "dupeproof/";
+
+/// Whether a table of this name is ours, or could be in a later release.
+pub(crate) fn is_ours(name: &str) -> bool {
+    name.starts_with(PREFIX)
+}
+
 macro_rules! table {
     ($name:literal) => {
         TableDefinition::new(concat!("dupeproof/", $name))
     };
 }
-
-/// All our tables share it, so that an application's own tables in the same file cannot meet them.
-pub(super) const PREFIX: &str = "dupeproof/";
 
 /// `(kind, tenant, operation, key, step)`: separate fields, never joined.
 pub(super) type IndexKey = (u8, &'static str, &'static str, &'static str, &'static str);
@@ -30,9 +35,30 @@ pub(super) const INDEX: TableDefinition<'_, IndexKey, u64> = table!("index");
 pub(super) const RECORDS: TableDefinition<'_, u64, &[u8]> = table!("records");
 pub(super) const UNSETTLED: TableDefinition<'_, u64, UnsettledValue> = table!("unsettled");
 pub(super) const META: TableDefinition<'_, &str, &[u8]> = table!("meta");
+/// `(topic, due, sequence)`: a relay for one topic does not walk over those of the others.
+pub(super) type TopicKey = (&'static str, u64, u64);
+/// `(lane, sequence)`.
+pub(super) type LaneKey = (&'static str, u64);
+
+/// The messages of the outbox, by sequence.
+pub(super) const MESSAGES: TableDefinition<'_, u64, &[u8]> = table!("outbox/messages");
+/// Message id → sequence.
+pub(super) const MESSAGE_IDS: TableDefinition<'_, &str, u64> = table!("outbox/ids");
+/// What can be delivered now or at its time: the heads of the lanes, and what has no lane.
+pub(super) const MESSAGES_DUE: TableDefinition<'_, TopicKey, ()> = table!("outbox/due");
+/// `(until, sequence)` → incarnation.
+pub(super) const MESSAGES_IN_FLIGHT: TableDefinition<'_, DueKey, u64> = table!("outbox/in_flight");
+/// Everybody who keeps a place in a lane.
+pub(super) const MESSAGE_LANES: TableDefinition<'_, LaneKey, ()> = table!("outbox/lanes");
+/// Sequence → since when.
+pub(super) const MESSAGES_DEAD: TableDefinition<'_, u64, u64> = table!("outbox/dead");
+pub(super) const MESSAGES_DELIVERED: TableDefinition<'_, DueKey, ()> = table!("outbox/delivered");
+pub(super) const MESSAGES_DISCARDED: TableDefinition<'_, DueKey, ()> = table!("outbox/discarded");
+
 const RETENTION_SUCCEEDED: TableDefinition<'_, DueKey, ()> = table!("retention/succeeded");
 const RETENTION_FAILED: TableDefinition<'_, DueKey, ()> = table!("retention/failed_terminal");
 const RETENTION_TOMBSTONE: TableDefinition<'_, DueKey, ()> = table!("retention/tombstone");
+const RETENTION_INBOX: TableDefinition<'_, DueKey, ()> = table!("retention/inbox");
 
 /// One table a shelf: the length of the table is the count of the status, so that statistics cost no scan and no
 /// counter can drift.
@@ -41,6 +67,7 @@ pub(super) const fn shelf(shelf: Shelf) -> TableDefinition<'static, DueKey, ()> 
         Shelf::Succeeded => RETENTION_SUCCEEDED,
         Shelf::FailedTerminal => RETENTION_FAILED,
         Shelf::Tombstone => RETENTION_TOMBSTONE,
+        Shelf::Inbox => RETENTION_INBOX,
     }
 }
 
@@ -52,6 +79,8 @@ pub(super) mod meta {
     pub(in crate::storage) const INCARNATION: &str = "incarnation";
     /// The clocks that the file has seen.
     pub(in crate::storage) const CLOCKS: &str = "clocks";
+    /// The highest sequence of a message that is not there any more, so that none is used twice.
+    pub(in crate::storage) const SEQUENCE: &str = "sequence";
 }
 
 pub(super) fn index_key(identity: &Identity) -> (u8, &str, &str, &str, &str) {

@@ -8,9 +8,15 @@ mod claims;
 mod cli;
 mod clocks;
 mod concurrency;
+mod examples;
+mod inbox;
 mod kill;
 mod model;
 mod operation;
+mod outbox;
+#[cfg(feature = "json")]
+mod portable;
+mod progress;
 mod retention;
 mod shared;
 mod support;

@@ -1,5 +1,6 @@
 //! The contestants. All do the same work, on files of their own.
 
+mod connection;
 mod dupeproof;
 mod raw_redb;
 mod sqlite;

@@ -1,16 +1,16 @@
 //! The hand-written table most programs would have instead: one row an operation, one statement a step.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::connection::connect;
 use super::{CACHE_BYTES, Contestant, Fallible, Session};
 use crate::work::{Item, OPERATION, RETENTION, response};
 
 const EXECUTING: i64 = 1;
 const SUCCEEDED: i64 = 2;
-const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Rows in one transaction while loading.
 const LOAD_ROWS: u64 = 64;
 
@@ -39,7 +39,7 @@ pub(super) struct ByHand(PathBuf);
 struct Connected(Connection);
 
 pub(super) fn load(path: &Path, records: u64) -> Fallible<()> {
-    let mut connected = Connected(connect(path)?);
+    let mut connected = Connected(connect(path, CACHE_BYTES)?);
     connected.0.execute_batch(SCHEMA)?;
     connected.0.pragma_update(None, "synchronous", "OFF")?;
     for first in (0..records).step_by(usize::try_from(LOAD_ROWS)?) {
@@ -53,25 +53,16 @@ pub(super) fn load(path: &Path, records: u64) -> Fallible<()> {
     Ok(())
 }
 
-fn connect(path: &Path) -> Fallible<Connection> {
-    let connection = Connection::open(path)?;
-    connection.busy_timeout(BUSY_TIMEOUT)?;
-    connection.pragma_update(None, "journal_mode", "WAL")?;
-    connection.pragma_update(None, "synchronous", "FULL")?;
-    connection.pragma_update(None, "cache_size", format!("-{}", CACHE_BYTES / 1024))?;
-    Ok(connection)
-}
-
 impl ByHand {
     pub(super) fn open(path: &Path) -> Fallible<Self> {
-        connect(path)?;
+        connect(path, CACHE_BYTES)?;
         Ok(Self(path.to_owned()))
     }
 }
 
 impl Contestant for ByHand {
     fn session(&self) -> Fallible<Box<dyn Session + '_>> {
-        Ok(Box::new(Connected(connect(&self.0)?)))
+        Ok(Box::new(Connected(connect(&self.0, CACHE_BYTES)?)))
     }
 
     fn close(self: Box<Self>) -> Fallible<()> {

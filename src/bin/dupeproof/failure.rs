@@ -1,16 +1,20 @@
-//! What went wrong, and how it is said: a message for people or an object for programs, and an exit code.
+//! What went wrong, and how it is said: a message for people or an object for programs, the next command to type, and
+//! an exit code.
 
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
+use anstyle::AnsiColor;
 use clap::CommandFactory;
 use clap::error::ErrorKind as Usage;
 use dupeproof::{Error, ErrorKind};
 use serde_json::{Value, json};
 
-use crate::args::Cli;
-use crate::text::escaped;
+use crate::args::{Cli, KeyArgs, StoreArgs};
+use crate::print::painted;
+use crate::text::{escaped, quoted};
+use crate::{code, place};
 
 /// Who listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,65 +23,99 @@ pub(crate) enum Voice {
     Json,
 }
 
-/// Exit codes of everything but `run`.
-const FAILED: u8 = 1;
-const WRONG_USAGE: u8 = 2;
-const NOT_FOUND: u8 = 3;
-const REFUSED: u8 = 4;
-/// The exit code of `run` when dupeproof itself failed, wrong usage included: 2 could be the command's.
-pub(crate) const RUN_FAILED: u8 = 125;
-
-/// Why a command of ours failed.
+/// Why a command of ours failed, and what to type next where that is plain.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) struct Failure {
+    cause: Cause,
+    next: Option<String>,
+}
+
+#[derive(Debug)]
+enum Cause {
     Store(Error),
     Other { message: String, code: u8 },
 }
 
 impl Failure {
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self::Other { message: message.into(), code: FAILED }
+        Self::with_code(code::FAILED, message)
     }
 
-    pub(crate) fn not_found(message: impl Into<String>) -> Self {
-        Self::Other { message: message.into(), code: NOT_FOUND }
+    pub(crate) fn with_code(code: u8, message: impl Into<String>) -> Self {
+        Self { cause: Cause::Other { message: message.into(), code }, next: None }
+    }
+
+    /// What to type next.
+    pub(crate) fn next(self, command: String) -> Self {
+        Self { next: Some(command), ..self }
     }
 
     fn code(&self) -> u8 {
-        match self {
-            Self::Other { code, .. } => *code,
-            Self::Store(error) => match error.kind() {
-                ErrorKind::InvalidInput => WRONG_USAGE,
-                ErrorKind::NotFound => NOT_FOUND,
-                ErrorKind::Refused => REFUSED,
-                _ => FAILED,
+        match &self.cause {
+            Cause::Other { code, .. } => *code,
+            Cause::Store(error) => match error.kind() {
+                ErrorKind::InvalidInput => code::WRONG_USAGE,
+                ErrorKind::NotFound => code::NOT_FOUND,
+                ErrorKind::Refused => code::REFUSED,
+                _ => code::FAILED,
             },
         }
     }
 
-    pub(crate) fn report(&self, voice: Voice) -> ExitCode {
-        self.report_as(voice, self.code())
+    /// What to type next: what whoever failed knows, or what the kind of the error says.
+    fn next_step(&self, store: &StoreArgs) -> Option<String> {
+        let kind = match &self.cause {
+            Cause::Store(error) if self.next.is_none() => error.kind(),
+            _ => return self.next.clone(),
+        };
+        match kind {
+            // Whoever has it open is a process of this machine.
+            ErrorKind::OpenElsewhere => {
+                let path = place::path(store).ok()?;
+                Some(format!("fuser -v {}", quoted(&path.display().to_string())))
+            }
+            ErrorKind::Damaged => Some(next_command(store, &["verify"])),
+            _ => None,
+        }
     }
 
-    pub(crate) fn report_as(&self, voice: Voice, code: u8) -> ExitCode {
-        match (voice, self) {
-            (Voice::Human, Self::Store(error)) => {
-                say(&format!("{}\n  {}", escaped(&error.to_string()), error.kind().advice()));
+    pub(crate) fn report(&self, store: &StoreArgs, voice: Voice) -> ExitCode {
+        self.report_as(store, voice, self.code())
+    }
+
+    pub(crate) fn report_as(&self, store: &StoreArgs, voice: Voice, code: u8) -> ExitCode {
+        let next = self.next_step(store);
+        match voice {
+            Voice::Human => {
+                let mut text = match &self.cause {
+                    Cause::Store(error) => {
+                        format!("{}\n  {}", escaped(&error.to_string()), advice(error.kind()))
+                    }
+                    Cause::Other { message, .. } => escaped(message),
+                };
+                text.extend(next.map(|next| format!("\n  next: {next}")));
+                let name = painted("dupeproof:", AnsiColor::Red.on_default().bold());
+                let _ = writeln!(anstream::stderr().lock(), "{name} {text}");
             }
-            (Voice::Human, Self::Other { message, .. }) => say(&escaped(message)),
-            (Voice::Json, Self::Store(error)) => {
-                let kind = error.kind();
-                say_json(&json!({
-                    "error": error.to_string(),
-                    "kind": format!("{kind:?}"),
-                    "advice": kind.advice(),
-                    "outcome_is_known": kind.outcome_is_known(),
-                    "may_retry": kind.may_retry(),
-                    "is_damage": kind.is_damage(),
-                    "exit_code": code,
-                }));
+            Voice::Json => {
+                let mut value = match &self.cause {
+                    Cause::Store(error) => {
+                        let kind = error.kind();
+                        json!({
+                            "error": error.to_string(),
+                            "kind": format!("{kind:?}"),
+                            "advice": advice(kind),
+                            "outcome_is_known": kind.outcome_is_known(),
+                            "may_retry": kind.may_retry(),
+                            "is_damage": kind.is_damage(),
+                        })
+                    }
+                    Cause::Other { message, .. } => json!({ "error": message }),
+                };
+                value["exit_code"] = code.into();
+                value["next"] = next.into();
+                say_json(&value);
             }
-            (Voice::Json, Self::Other { message, .. }) => say_json(&json!({ "error": message, "exit_code": code })),
         }
         ExitCode::from(code)
     }
@@ -85,8 +123,35 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self::Store(error)
+        Self { cause: Cause::Store(error), next: None }
     }
+}
+
+/// The library speaks to programmers; whoever sits here has options to give.
+fn advice(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::OpenElsewhere => {
+            "wait for it with --open-wait 30s, or stop the program that has the store for itself; one that opens it in \
+             shared mode can stay"
+        }
+        kind => kind.advice(),
+    }
+}
+
+/// A command of this program on this store, as a shell reads it.
+pub(crate) fn next_command(store: &StoreArgs, words: &[&str]) -> String {
+    let mut command = vec!["dupeproof".to_owned()];
+    command.extend(words.first().map(|word| quoted(word)));
+    if let Some(store) = &store.store {
+        command.extend(["--store".to_owned(), quoted(&store.display().to_string())]);
+    }
+    command.extend(words.iter().skip(1).map(|word| quoted(word)));
+    command.join(" ")
+}
+
+/// How to see all that is recorded of a key.
+pub(crate) fn look_up(store: &StoreArgs, key: &KeyArgs) -> String {
+    next_command(store, &[&["show"][..], &key.as_arguments()].concat())
 }
 
 /// A note on standard error, which may be gone.
@@ -103,7 +168,7 @@ pub(crate) fn usage(error: &clap::Error, arguments: impl Iterator<Item = OsStrin
     // What cannot be printed was not wanted.
     let _ = error.print();
     if matches!(error.kind(), Usage::DisplayHelp | Usage::DisplayVersion) {
-        return ExitCode::SUCCESS;
+        return ExitCode::from(code::DONE);
     }
     let program = Cli::command();
     let is_run = arguments
@@ -111,5 +176,5 @@ pub(crate) fn usage(error: &clap::Error, arguments: impl Iterator<Item = OsStrin
         .filter_map(|argument| argument.into_string().ok())
         .find(|argument| program.find_subcommand(argument).is_some())
         .is_some_and(|name| name == "run");
-    ExitCode::from(if is_run { RUN_FAILED } else { WRONG_USAGE })
+    ExitCode::from(if is_run { code::RUN_FAILED } else { code::WRONG_USAGE })
 }

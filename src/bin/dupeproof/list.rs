@@ -1,17 +1,17 @@
 //! `dupeproof list`.
 
 use comfy_table::{Table, presets};
-use dupeproof::{Filter, OperationView, Page};
+use dupeproof::{Filter, OperationView, Page, Status, Store};
 
 use crate::Fallible;
 use crate::args::{ListArgs, StoreArgs};
 use crate::failure::{Voice, say};
-use crate::print::print_out;
+use crate::print::{painted, print_out, status_style};
 use crate::text::{escaped, instant};
 use crate::{place, view};
 
 /// Records fetched at once.
-const PAGE: u32 = 500;
+const PAGE: usize = 500;
 
 pub(crate) fn main(store: &StoreArgs, args: &ListArgs, voice: Voice) -> Fallible<()> {
     let mut filter = Filter::new();
@@ -28,16 +28,7 @@ pub(crate) fn main(store: &StoreArgs, args: &ListArgs, voice: Voice) -> Fallible
         filter = filter.with_older_than(age);
     }
     let store = place::open_existing(store)?;
-    let mut found: Vec<OperationView> = Vec::new();
-    let mut next = Some(Page::first(args.limit.min(PAGE) as usize));
-    let mut may_be_more = false;
-    while let Some(page) = next.take() {
-        let listing = store.list(&filter, &page)?;
-        found.extend(listing.operations);
-        may_be_more = listing.next.is_some() || found.len() > args.limit as usize;
-        next = listing.next.filter(|_| found.len() < args.limit as usize);
-    }
-    found.truncate(args.limit as usize);
+    let (found, may_be_more) = collect(&store, &filter, args.limit as usize)?;
     store.close()?;
     print(&found, voice)?;
     if may_be_more && voice == Voice::Human {
@@ -46,13 +37,44 @@ pub(crate) fn main(store: &StoreArgs, args: &ListArgs, voice: Voice) -> Fallible
     Ok(())
 }
 
-fn print(found: &[OperationView], voice: Voice) -> Fallible<()> {
+/// At most `limit` records, and whether there may be more.
+pub(crate) fn collect(store: &Store, filter: &Filter, limit: usize) -> Fallible<(Vec<OperationView>, bool)> {
+    let mut found = Vec::new();
+    let mut next = Some(Page::first(limit.min(PAGE)));
+    let mut may_be_more = false;
+    while let Some(page) = next.take() {
+        let listing = store.list(filter, &page)?;
+        found.extend(listing.operations);
+        may_be_more = listing.next.is_some() || found.len() > limit;
+        next = listing.next.filter(|_| found.len() < limit);
+    }
+    found.truncate(limit);
+    Ok((found, may_be_more))
+}
+
+pub(crate) fn print(found: &[OperationView], voice: Voice) -> Fallible<()> {
     let text = match voice {
         Voice::Json => found.iter().map(|operation| format!("{}\n", view::json(operation, false))).collect::<String>(),
         Voice::Human if found.is_empty() => String::new(),
-        Voice::Human => format!("{}\n", table(found)),
+        Voice::Human => paint(&table(found).to_string()),
     };
     print_out(&text)
+}
+
+/// Paints the status, which begins each line, once the columns have their widths.
+fn paint(table: &str) -> String {
+    let mut text = String::with_capacity(table.len() * 2);
+    for line in table.lines() {
+        let status = Status::ALL.into_iter().find(|status| line.trim_start().starts_with(status.as_str()));
+        match status {
+            Some(status) => {
+                text.push_str(&line.replacen(status.as_str(), &painted(status.as_str(), status_style(status)), 1));
+            }
+            None => text.push_str(line),
+        }
+        text.push('\n');
+    }
+    text
 }
 
 fn table(found: &[OperationView]) -> Table {

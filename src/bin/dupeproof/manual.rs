@@ -4,10 +4,10 @@ use clap::CommandFactory;
 use clap_complete::generate;
 use clap_mangen::Man;
 
-use crate::Fallible;
 use crate::args::{Cli, CompletionsArgs, ManArgs};
 use crate::failure::Failure;
 use crate::print::print_out_bytes;
+use crate::{Fallible, code};
 
 const NAME: &str = "dupeproof";
 
@@ -25,7 +25,10 @@ pub(crate) fn man(args: &ManArgs) -> Fallible<()> {
         None => program,
         Some(name) => {
             let found = program.find_subcommand(name).cloned();
-            found.ok_or_else(|| Failure::not_found(format!("there is no command {name}")))?
+            found.ok_or_else(|| {
+                let failure = Failure::with_code(code::NOT_FOUND, format!("there is no command {name}"));
+                failure.next("dupeproof help".to_owned())
+            })?
         }
     };
     let mut page = Vec::new();

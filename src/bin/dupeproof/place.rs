@@ -3,39 +3,46 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use dupeproof::{Options, Sharing, Store};
+use dupeproof::{ErrorKind, Options, Sharing, Store};
 
-use crate::Fallible;
 use crate::args::StoreArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, next_command};
+use crate::{Fallible, bar};
 
 const FILE: &str = "store.redb";
 
 /// Opens the store, and makes it if there is none.
 pub(crate) fn open_or_create(args: &StoreArgs) -> Fallible<Store> {
-    let path = match &args.store {
-        Some(path) => path.clone(),
-        None => {
-            let folder = default_folder()?;
-            make_private(&folder)
-                .map_err(|error| Failure::new(format!("create the folder {}: {error}", folder.display())))?;
-            folder.join(FILE)
-        }
-    };
-    Ok(options(args).open(path)?)
+    if args.store.is_none() {
+        let folder = default_folder()?;
+        make_private(&folder)
+            .map_err(|error| Failure::new(format!("create the folder {}: {error}", folder.display())))?;
+    }
+    Ok(options(args).open(path(args)?)?)
 }
 
 /// Opens a store that is there.
 pub(crate) fn open_existing(args: &StoreArgs) -> Fallible<Store> {
-    let path = match &args.store {
-        Some(path) => path.clone(),
-        None => default_folder()?.join(FILE),
-    };
-    Ok(options(args).must_exist().open(path)?)
+    options(args).must_exist().open(path(args)?).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => Failure::from(error).next(next_command(args, &["run", "--key", "KEY", "--", "COMMAND"])),
+        _ => error.into(),
+    })
+}
+
+/// Where the store is looked for.
+pub(crate) fn path(args: &StoreArgs) -> Fallible<PathBuf> {
+    match &args.store {
+        Some(path) => Ok(path.clone()),
+        None => Ok(default_folder()?.join(FILE)),
+    }
 }
 
 fn options(args: &StoreArgs) -> Options {
-    Options::new().with_sharing(Sharing::Shared).with_open_wait(args.open_wait)
+    let options = Options::new().with_sharing(Sharing::Shared).with_open_wait(args.open_wait);
+    match bar::listener() {
+        Some(listener) => options.with_progress(listener),
+        None => options,
+    }
 }
 
 fn default_folder() -> Fallible<PathBuf> {

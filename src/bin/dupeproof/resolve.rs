@@ -1,32 +1,46 @@
 //! `dupeproof resolve`: a person decides an outcome that is unknown.
 
-use dupeproof::{Decision, FailureReport, Response, Verdict};
+use dupeproof::{Decision, ErrorKind, FailureReport, OperationView, Response, Verdict};
 
 use crate::Fallible;
-use crate::args::{ResolveArgs, StoreArgs};
-use crate::failure::{Failure, Voice};
+use crate::args::{ResolveArgs, StoreArgs, VerdictArgs};
+use crate::failure::{Failure, Voice, look_up, next_command};
 use crate::print::print_out;
 use crate::run::recording::{Captured, Recording};
 use crate::{place, view};
 
 pub(crate) fn main(store: &StoreArgs, args: &ResolveArgs, voice: Voice) -> Fallible<()> {
     let key = args.key.key()?;
-    let verdict = verdict(args)?;
-    let store = place::open_existing(store)?;
-    let decision = Decision::new(&args.by, &args.reason);
-    let decision = match args.attempt {
-        Some(attempt) => decision.about_attempt(attempt),
-        None => decision,
-    };
-    let resolved = store.resolve(&key, verdict, &decision)?;
-    store.close()?;
+    let verdict = verdict(&args.verdict)?;
+    let opened = place::open_existing(store)?;
+    let resolved = opened.resolve(&key, verdict, &decision(&args.verdict)).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => {
+            let words = ["list", "--tenant", key.tenant(), "--operation", key.operation()];
+            Failure::from(error).next(next_command(store, &words))
+        }
+        ErrorKind::Refused => Failure::from(error).next(look_up(store, &args.key)),
+        _ => error.into(),
+    })?;
+    opened.close()?;
+    say_resolved(&resolved, voice)
+}
+
+pub(crate) fn say_resolved(resolved: &OperationView, voice: Voice) -> Fallible<()> {
     match voice {
-        Voice::Json => print_out(&format!("{}\n", view::json(&resolved, false))),
-        Voice::Human => print_out(&format!("recorded; the operation is now {}\n", resolved.status)),
+        Voice::Json => print_out(&format!("{}\n", view::json(resolved, false))),
+        Voice::Human => print_out(&format!("recorded; it is now {}\n", resolved.status)),
     }
 }
 
-fn verdict(args: &ResolveArgs) -> Fallible<Verdict> {
+pub(crate) fn decision(args: &VerdictArgs) -> Decision {
+    let decision = Decision::new(&args.decider.by, &args.decider.reason);
+    match args.attempt {
+        Some(attempt) => decision.about_attempt(attempt),
+        None => decision,
+    }
+}
+
+pub(crate) fn verdict(args: &VerdictArgs) -> Fallible<Verdict> {
     let recorded = |exit_code: u8| -> Fallible<Option<Response>> {
         let Some(path) = &args.response else { return Ok(None) };
         let stdout = std::fs::read(path)
@@ -41,7 +55,7 @@ fn verdict(args: &ResolveArgs) -> Fallible<Verdict> {
         let response = recorded(0)?.unwrap_or(Response::Absent);
         Verdict::Happened { response, external_reference: args.reference.clone() }
     } else if args.failed {
-        let failure = FailureReport::new(&args.reason);
+        let failure = FailureReport::new(&args.decider.reason);
         let failure = match recorded(1)? {
             Some(response) => failure.with_response(response),
             None => failure,

@@ -8,7 +8,7 @@ use crate::args::{BackupArgs, StoreArgs, SweepArgs};
 use crate::failure::{Failure, Voice};
 use crate::place;
 use crate::print::print_out;
-use crate::text::{escaped, instant};
+use crate::text::{escaped, instant, quoted};
 
 pub(crate) fn stats(store: &StoreArgs, voice: Voice) -> Fallible<()> {
     let stats = with_store(store, |store| Ok(store.stats()?))?;
@@ -20,6 +20,12 @@ pub(crate) fn stats(store: &StoreArgs, voice: Voice) -> Fallible<()> {
         (Status::Succeeded.as_str(), stats.succeeded),
         (Status::FailedTerminal.as_str(), stats.failed_terminal),
         (Status::Tombstone.as_str(), stats.tombstones),
+        ("inbox_marks", stats.inbox_marks),
+        ("outbox_pending", stats.outbox.pending),
+        ("outbox_in_flight", stats.outbox.in_flight),
+        ("outbox_delivered", stats.outbox.delivered),
+        ("outbox_dead", stats.outbox.dead),
+        ("outbox_discarded", stats.outbox.discarded),
     ];
     print(
         voice,
@@ -27,6 +33,7 @@ pub(crate) fn stats(store: &StoreArgs, voice: Voice) -> Fallible<()> {
         || {
             let mut text: String = counts.iter().map(|(name, count)| format!("{name:<20}{count}\n")).collect();
             text.extend(stats.oldest_unknown.map(|at| format!("{:<20}{}\n", "oldest unknown", instant(at))));
+            text.extend(stats.outbox.oldest_due.map(|at| format!("{:<20}{}\n", "oldest message", instant(at))));
             text.extend(stats.file_bytes.map(|bytes| format!("{:<20}{bytes}\n", "bytes of the file")));
             text
         },
@@ -36,6 +43,7 @@ pub(crate) fn stats(store: &StoreArgs, voice: Voice) -> Fallible<()> {
 fn stats_json(stats: &Stats, counts: &[(&str, u64)]) -> Value {
     let mut value: Value = counts.iter().map(|(name, count)| ((*name).to_owned(), Value::from(*count))).collect();
     value["oldest_unknown"] = stats.oldest_unknown.map(instant).into();
+    value["outbox_oldest_due"] = stats.outbox.oldest_due.map(instant).into();
     value["file_bytes"] = stats.file_bytes.into();
     value["store_time"] = instant(stats.now).into();
     value
@@ -47,6 +55,8 @@ pub(crate) fn sweep(store: &StoreArgs, args: &SweepArgs, voice: Voice) -> Fallib
         ("leases_ended", swept.leases_ended),
         ("tombstoned", swept.tombstoned),
         ("purged", swept.purged),
+        ("messages_released", swept.messages_released),
+        ("messages_purged", swept.messages_purged),
         ("unreadable", swept.unreadable),
     ];
     let as_json = || {
@@ -62,19 +72,26 @@ pub(crate) fn sweep(store: &StoreArgs, args: &SweepArgs, voice: Voice) -> Fallib
 }
 
 /// An unclean store is a failure, so that a script can tell.
-pub(crate) fn verify(store: &StoreArgs, voice: Voice) -> Fallible<()> {
-    let report = with_store(store, |store| Ok(store.verify()?))?;
+pub(crate) fn verify(store_args: &StoreArgs, voice: Voice) -> Fallible<()> {
+    let report = with_store(store_args, |store| Ok(store.verify()?))?;
     let problems: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
-    let as_json = || json!({ "records": report.records, "problem_count": report.problem_count, "problems": problems });
+    let as_json = || json!({ "records": report.records, "messages": report.messages, "problem_count": report.problem_count, "problems": problems });
     print(voice, as_json, || {
         let mut text: String = problems.iter().map(|problem| format!("{}\n", escaped(problem))).collect();
-        text.push_str(&format!("{} records, {} problems\n", report.records, report.problem_count));
+        text.push_str(&format!(
+            "{} records, {} messages, {} problems\n",
+            report.records, report.messages, report.problem_count
+        ));
         text
     })?;
     if report.is_clean() {
         return Ok(());
     }
-    Err(Failure::new("the store is damaged: stop its programs, keep a copy of the file, and restore a backup"))
+    let path = place::path(store_args)?;
+    let failure =
+        Failure::new("the store is damaged: stop its programs, keep a copy of the file, and restore a backup");
+    let path = path.display().to_string();
+    Err(failure.next(format!("cp {} {}", quoted(&path), quoted(&format!("{path}.damaged")))))
 }
 
 pub(crate) fn compact(store: &StoreArgs, voice: Voice) -> Fallible<()> {

@@ -3,6 +3,7 @@
 use dupeproof::{OperationView, Response, Timestamp};
 use serde_json::{Value, json};
 
+use crate::print::{painted, status_style};
 use crate::run::recording::Recording;
 use crate::text::{escaped, instant};
 
@@ -57,7 +58,7 @@ pub(crate) fn lines(view: &OperationView) -> Vec<(&'static str, String)> {
         ("key", escaped(view.key.key())),
         ("tenant", escaped(view.key.tenant())),
         ("operation", escaped(view.key.operation())),
-        ("status", view.status.to_string()),
+        ("status", painted(view.status.as_str(), status_style(view.status))),
         ("attempts", view.attempts.to_string()),
         ("downstream key", view.downstream_key.clone()),
     ];

@@ -1,6 +1,7 @@
 //! The machine, tested: every cell of the table, each rule's details, and what no history of events may ever do.
 
 mod history;
+mod messages;
 mod rules;
 mod table;
 

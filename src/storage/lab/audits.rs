@@ -8,6 +8,7 @@ use super::{StoreFile, clock_at};
 use crate::machine::index::{Shelf, SideRow};
 use crate::machine::record::{Record, RecordId, State};
 use crate::options::Recovery;
+use crate::progress::Reporter;
 use crate::storage::audit::{Problem, VerifyReport};
 use crate::storage::codec::encode;
 use crate::storage::tables::{INDEX, RECORDS, UNSETTLED, index_key, shelf, unsettled_value};
@@ -49,7 +50,7 @@ fn records() -> Vec<Record> {
 
 fn audit(image: Vec<u8>) -> VerifyReport {
     let file = StoreFile::on(LabBackend::of(image), None, &options(&clock_at(0), Recovery::Scan)).expect("opens");
-    file.read(|snapshot| snapshot.audit()).expect("reads")
+    file.read(|snapshot| snapshot.audit(&Reporter::default())).expect("reads")
 }
 
 fn audit_after(change: impl FnOnce(&WriteTransaction)) -> Vec<Problem> {
@@ -231,7 +232,7 @@ fn audit_of_a_missing_table_is_an_error_that_names_damage() {
     });
     let options = options(&clock_at(0), Recovery::Scan);
     let error = StoreFile::on(LabBackend::of(image), None, &options)
-        .and_then(|file| file.read(|snapshot| snapshot.audit()))
+        .and_then(|file| file.read(|snapshot| snapshot.audit(&Reporter::default())))
         .expect_err("a table is missing");
     assert_eq!(error.kind(), crate::ErrorKind::Damaged);
 }

@@ -114,7 +114,7 @@ fn fail_everywhere(class: Class, options: &Options, kinds: &[(i32, bool)]) -> Ta
     tally
 }
 
-fn found(backend: &LabBackend, recovery: Recovery) -> Vec<crate::machine::record::Record> {
+fn found(backend: &LabBackend, recovery: Recovery) -> super::Rows {
     let copy = LabBackend::of(backend.cache());
     rows(&StoreFile::on(copy, None, &options(&clock_at(0), recovery)).expect("opens")).expect("reads")
 }

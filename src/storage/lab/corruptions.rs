@@ -53,7 +53,7 @@ type Versions = BTreeMap<OperationKey, Vec<OperationView>>;
 fn note_versions(store: &Store, versions: &mut Versions) -> Result<()> {
     let now = Timestamp::from_wall(clock_at(SECOND).wall());
     let context = Context { now, wall: now, incarnation: 0, fresh_id: RecordId(0) };
-    for record in store.engine().read(rows_of)? {
+    for record in store.engine().read(rows_of)?.records {
         let (Aged::Same(aged) | Aged::Moved(aged)) = record.clone().at(now) else { continue };
         let of_key = versions.entry(aged.head.identity.key.clone()).or_default();
         let current = view(aged);

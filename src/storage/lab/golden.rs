@@ -7,13 +7,15 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::backend::LabBackend;
+use super::letters::{Letter, Says};
+use super::messages;
 use super::records::samples;
 use super::script::{Act, Player, operation, options};
 use super::{StoreFile, clock_at};
 use crate::options::Recovery;
 use crate::storage::codec::{decode, encode};
-use crate::storage::schema;
-use crate::{Filter, OperationView, Page, Store};
+use crate::storage::{outbox, schema};
+use crate::{Filter, MessageFilter, MessagePage, MessageView, OperationView, Page, Store};
 
 /// When the golden store was closed.
 const CLOSED_AT: u64 = 11;
@@ -54,6 +56,16 @@ fn row_of_every_kind_decodes_to_its_record_and_is_written_again_byte_for_byte() 
         let row = bytes(&fixture);
         assert_eq!(decode(record.head.id, &row), Ok(record.clone()), "{name}");
         assert_eq!(hex(&encode(&record)), hex(&row), "{name}");
+    }
+}
+
+#[test]
+fn row_of_every_kind_of_message_decodes_and_is_written_again_byte_for_byte() {
+    for (name, stored) in messages::samples() {
+        let fixture = golden(&format!("rows/{name}.hex"), || hex(&outbox::codec::encode(&stored)).into_bytes());
+        let row = bytes(&fixture);
+        assert_eq!(outbox::codec::decode(stored.head.sequence, &row), Ok(stored.clone()), "{name}");
+        assert_eq!(hex(&outbox::codec::encode(&stored)), hex(&row), "{name}");
     }
 }
 
@@ -114,6 +126,12 @@ fn make_store() -> Vec<u8> {
         Act::Succeed("f", 300),
         Act::Begin("g1"),
         Act::FailTerminal("g1"),
+        Act::Outbox(Letter::Send(&["m1", "m2", "m3", "m4", "m5", "m6"])),
+        Act::Outbox(Letter::Take(&["m1", "m3", "m5", "m6"])),
+        Act::Outbox(Letter::Tell(&[("m3", Says::Delivered), ("m5", Says::Failed), ("m6", Says::Failed)])),
+        Act::Outbox(Letter::Discard("m4")),
+        Act::Outbox(Letter::Take(&["m5", "m6"])),
+        Act::Outbox(Letter::Tell(&[("m5", Says::GaveBack), ("m6", Says::Failed)])),
         Act::Reserve("h"),
         Act::Begin("i"),
         Act::Close,
@@ -123,6 +141,37 @@ fn make_store() -> Vec<u8> {
     backend.cache()
 }
 
+/// One message a line.
+fn described_messages(messages: &[MessageView]) -> String {
+    let mut text = String::new();
+    for view in messages {
+        let millis = |at: Option<crate::Timestamp>| at.map(crate::Timestamp::as_unix_millis);
+        writeln!(
+            text,
+            "{} {} topic={} lane={:?} attempts={} takes={} redrives={} sent={} due={:?} dead={:?} finished={:?} purge={:?} \
+             error={:?} discarded={:?} headers={:?} payload={:?}",
+            view.id,
+            view.status,
+            view.topic,
+            view.lane,
+            view.attempts,
+            view.total_attempts,
+            view.redrives,
+            view.sent_at.as_unix_millis(),
+            millis(view.due_at),
+            view.dead.map(|(since, cause)| (since.as_unix_millis(), cause)),
+            millis(view.finished_at),
+            millis(view.purge_at),
+            view.last_error,
+            view.discarded,
+            view.headers,
+            view.payload.as_deref().map(hex),
+        )
+        .expect("into memory");
+    }
+    text
+}
+
 fn open(image: Vec<u8>) -> Store {
     let options = options(&clock_at(CLOSED_AT), Recovery::Scan).with_verify_on_open();
     let file = StoreFile::on(LabBackend::of(image), None, &options).expect("a golden store opens");
@@ -130,7 +179,9 @@ fn open(image: Vec<u8>) -> Store {
 }
 
 fn list(store: &Store) -> String {
+    let messages = store.outbox().list(&MessageFilter::new(), &MessagePage::first(100)).expect("lists").messages;
     described(&store.list(&Filter::new(), &Page::first(100)).expect("lists").operations)
+        + &described_messages(&messages)
 }
 
 #[test]
@@ -153,6 +204,27 @@ fn store_file_of_this_format_opens_clean_answers_as_ever_and_goes_on() {
         }] += 1;
     }
     assert_eq!(counts, [2, 2, 3, 2], "expired, unknown, replayed, granted");
+    let relayed = store.outbox().relay().run_once(|_| Ok(())).expect("relays");
+    assert_eq!((relayed.delivered, report.messages), (1, 6), "the one that was in flight goes alone");
     assert!(store.verify().expect("reads").is_clean());
     store.close().expect("closes");
+}
+
+/// The lines of an export are a format of their own.
+#[cfg(feature = "json")]
+#[test]
+fn export_of_this_format_is_read_and_written_as_ever() {
+    let export = |store: &Store| {
+        let mut lines = Vec::new();
+        store.export(&mut lines).expect("into memory");
+        lines
+    };
+    let store = open(golden("store.bin", make_store));
+    let lines = golden("export.jsonl", || export(&store));
+    assert_eq!(String::from_utf8_lossy(&export(&store)), String::from_utf8_lossy(&lines));
+    let copy = options(&clock_at(CLOSED_AT), Recovery::Scan).in_memory().expect("starts");
+    let (first, last) = (1, 1);
+    let rows = lines.iter().filter(|byte| **byte == b'\n').count() - first - last;
+    assert_eq!(copy.import(lines.as_slice()).expect("a good export"), rows as u64);
+    assert_eq!(export(&copy), lines);
 }

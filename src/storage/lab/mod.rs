@@ -4,7 +4,6 @@
 //! public API from there. Every run is seeded, and a failure prints its seed. `DUPEPROOF_LAB_SEEDS` raises how many
 //! seeds are tried.
 
-mod attached;
 mod audits;
 mod backend;
 mod codecs;
@@ -14,11 +13,14 @@ mod creation;
 mod formats;
 mod golden;
 mod images;
+mod letters;
+mod messages;
 mod nonces;
 mod power_cuts;
 mod records;
 mod script;
 mod syncs;
+mod together;
 
 use std::time::Duration;
 
@@ -26,6 +28,7 @@ use super::file::StoreFile;
 use super::snapshot::Snapshot;
 use crate::clock::ManualClock;
 use crate::error::Result;
+use crate::machine::message::stored::StoredMessage;
 use crate::machine::record::Record;
 use crate::options::Options;
 
@@ -37,28 +40,39 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
 /// Options of a store that no thread but its caller and the writer touches.
 fn quiet(clock: &ManualClock) -> Options {
     // The smallest cache makes the store read its file instead of its memory.
-    Options::new().without_compactor().with_clock(clock.clone()).with_cache_bytes(1024 * 1024)
+    let quiet = Options::new().without_compactor().with_clock(clock.clone()).with_cache_bytes(1024 * 1024);
+    quiet.with_outbox_retention(Duration::from_secs(letters::RETENTION_SECS))
 }
 
 fn clock_at(second: u64) -> ManualClock {
     ManualClock::at(Duration::from_secs(1_700_000_000 + second))
 }
 
-/// Every row as it lies on disk, in the order of the ids.
-fn rows(file: &StoreFile) -> Result<Vec<Record>> {
+/// Every row as it lies on disk, in the order of the numbers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Rows {
+    records: Vec<Record>,
+    messages: Vec<StoredMessage>,
+}
+
+fn rows(file: &StoreFile) -> Result<Rows> {
     file.read(rows_of)
 }
 
-fn rows_of(snapshot: &Snapshot) -> Result<Vec<Record>> {
+fn rows_of(snapshot: &Snapshot) -> Result<Rows> {
     use redb::ReadableTable;
 
-    let mut rows = Vec::new();
+    let mut rows = Rows::default();
     for entry in snapshot.records().iter().map_err(super::fault::storage)? {
         let (id, row) = entry.map_err(super::fault::storage)?;
         let id = crate::machine::record::RecordId(id.value());
         let record = super::codec::decode(id, row.value());
-        rows.push(record.map_err(|error| super::fault::row(format_args!("record {}", id.0), error))?);
+        rows.records.push(record.map_err(|error| super::fault::row(format_args!("record {}", id.0), error))?);
     }
+    snapshot.scan_messages(None, |stored| {
+        rows.messages.push(stored);
+        Ok(super::snapshot::Visit::Next)
+    })?;
     Ok(rows)
 }
 

@@ -2,11 +2,13 @@
 
 use super::backend::LabBackend;
 use super::images::{self, Image};
+use super::letters::{self, Letters};
 use super::script::{Answered, KEYS, Promises, after_open, operation, options, play, promised_by};
 use super::{Dice, StoreFile, clock_at, rows, rows_of, seeds};
 use crate::error::Result;
 use crate::machine::record::Status;
 use crate::options::Recovery;
+use crate::progress::Reporter;
 use crate::storage::schema;
 use crate::storage::snapshot::Snapshot;
 use crate::{Begin, Store};
@@ -29,21 +31,25 @@ pub(super) fn check(bytes: Vec<u8>, allowed: &[Answered], recovery: Recovery) ->
     let found = rows(&file).map_err(fault("rows"))?;
     let Some(state) = allowed.iter().find(|state| state.rows == found) else {
         let expected: Vec<_> = allowed.iter().map(|state| (state.act, &state.promises)).collect();
-        return Err(format!("found {:#?}, expected one of {expected:#?}", promised_by(&found)));
+        return Err(format!("found {:#?}, expected one of {expected:#?}", promised_by(&found.records)));
     };
-    let report = file.read(Snapshot::audit).map_err(fault("audit"))?;
+    let report = file.read(|snapshot| snapshot.audit(&Reporter::default())).map_err(fault("audit"))?;
     if !report.is_clean() {
         return Err(format!("before recovery: {:?}", report.problems));
     }
     let store = Store::on(file, &options(&clock_at(state.second), recovery)).map_err(fault("start"))?;
-    check_as_caller(&store, &after_open(&state.promises)).map_err(|error| format!("{:?}: {error}", state.act))
+    let letters = letters::after_open(&state.letters);
+    check_as_caller(&store, &after_open(&state.promises), &letters).map_err(|error| format!("{:?}: {error}", state.act))
 }
 
 /// Everything promised is there, nothing is half-done, and no key runs that might have run.
-pub(super) fn check_as_caller(store: &Store, promises: &Promises) -> Result<(), String> {
+pub(super) fn check_as_caller(store: &Store, promises: &Promises, letters: &Letters) -> Result<(), String> {
     let found = store.engine().read(rows_of).map_err(fault("rows"))?;
-    if promised_by(&found) != *promises {
-        return Err(format!("found {:#?}, expected {promises:#?}", promised_by(&found)));
+    if promised_by(&found.records) != *promises {
+        return Err(format!("found {:#?}, expected {promises:#?}", promised_by(&found.records)));
+    }
+    if letters::promised_by(&found.messages) != *letters {
+        return Err(format!("found {:#?}, expected {letters:#?}", letters::promised_by(&found.messages)));
     }
     let operations: Vec<_> = KEYS.iter().map(|key| operation(key)).collect();
     let answers = store.begin_many(&operations).map_err(fault("begin_many"))?;
@@ -66,6 +72,7 @@ pub(super) fn check_as_caller(store: &Store, promises: &Promises) -> Result<(), 
             return Err(format!("{key} is {promise:?}, and begin says {answer:?}"));
         }
     }
+    letters::check_as_caller(store, letters)?;
     let report = store.verify().map_err(fault("verify"))?;
     if !report.is_clean() {
         return Err(format!("after recovery: {:?}", report.problems));
@@ -137,7 +144,10 @@ fn second_power_cut(recovery: Recovery, seeds: std::ops::Range<u64>, first_cuts:
         for _ in 0..first_cuts {
             let first = &firsts[dice.below(firsts.len())];
             let allowed = allowed(&history, first.issued);
-            let after: Vec<_> = allowed.iter().map(|state| (state.second, after_open(&state.promises))).collect();
+            let after: Vec<_> = allowed
+                .iter()
+                .map(|state| (state.second, after_open(&state.promises), letters::after_open(&state.letters)))
+                .collect();
             let second = allowed[0].second;
             let recovering = LabBackend::of(first.bytes.clone());
             let options = options(&clock_at(second), recovery);
@@ -158,15 +168,17 @@ fn second_power_cut(recovery: Recovery, seeds: std::ops::Range<u64>, first_cuts:
     tally.report(&format!("second power cut, {recovery:?}"));
 }
 
-fn reopened(bytes: Vec<u8>, allowed: &[(u64, Promises)], recovery: Recovery) -> Result<(), String> {
+fn reopened(bytes: Vec<u8>, allowed: &[(u64, Promises, Letters)], recovery: Recovery) -> Result<(), String> {
     let options = options(&clock_at(allowed[0].0), recovery);
     let opened = StoreFile::on(LabBackend::of(bytes), None, &options).and_then(|file| Store::on(file, &options));
     let store = opened.map_err(|error| format!("open: {:?} {error}", error.kind()))?;
-    let found = promised_by(&store.engine().read(rows_of).map_err(|error| error.to_string())?);
-    let Some((_, promises)) = allowed.iter().find(|(_, promises)| *promises == found) else {
+    let rows = store.engine().read(rows_of).map_err(|error| error.to_string())?;
+    let found = (promised_by(&rows.records), letters::promised_by(&rows.messages));
+    let is_found = |promises: &Promises, letters: &Letters| *promises == found.0 && *letters == found.1;
+    if !allowed.iter().any(|(_, promises, letters)| is_found(promises, letters)) {
         return Err(format!("found {found:#?}, expected one of {allowed:#?}"));
-    };
-    check_as_caller(&store, promises)
+    }
+    check_as_caller(&store, &found.0, &found.1)
 }
 
 #[test]

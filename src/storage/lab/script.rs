@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::backend::LabBackend;
-use super::{StoreFile, clock_at, quiet, rows_of};
+use super::letters::{self, Letter, Letters, Postman, Says};
+use super::{Rows, StoreFile, clock_at, quiet, rows_of};
 use crate::clock::ManualClock;
 use crate::error::Result;
 use crate::machine::record::{Record, State, Status};
@@ -36,6 +37,7 @@ pub(super) enum Act {
     DidNotHappen(&'static str),
     BeginMany(&'static [&'static str]),
     SettleAndBegin(&'static str, &'static str),
+    Outbox(Letter),
     /// Lets so many seconds pass and sweeps.
     Sweep(u64),
     Close,
@@ -43,8 +45,11 @@ pub(super) enum Act {
 
 use Act::{
     Begin as B, BeginMany, Checkpoint, Close, DidNotHappen, Drop as D, FailRetryable, FailTerminal, GiveUp, Happened,
-    Heartbeat, Refer, Release, Reserve as R, SettleAndBegin, Start, Succeed, Sweep,
+    Heartbeat, Outbox as O, Refer, Release, Reserve as R, SettleAndBegin, Start, Succeed, Sweep,
 };
+
+use Letter::{Discard, Redrive, Send, Take, Tell};
+use Says::{Delivered, Failed, GaveBack};
 
 pub(super) const SCRIPT: &[Act] = &[
     B("a"),
@@ -57,6 +62,19 @@ pub(super) const SCRIPT: &[Act] = &[
     B("c"),
     GiveUp("c"),
     Happened("c"),
+    O(Send(&["m1", "m2", "m3"])),
+    O(Take(&["m1", "m3"])),
+    O(Tell(&[("m1", Failed), ("m3", Delivered)])),
+    O(Send(&["m4", "m3"])),
+    O(Take(&["m1"])),
+    O(Tell(&[("m1", Failed)])),
+    // Its lane goes on without it, and it comes back to its end.
+    O(Redrive("m1")),
+    O(Take(&["m2"])),
+    O(Tell(&[("m2", Delivered)])),
+    O(Discard("m4")),
+    O(Take(&["m1"])),
+    O(Tell(&[("m1", GaveBack)])),
     R("d"),
     Start("d"),
     Checkpoint("d"),
@@ -78,6 +96,11 @@ pub(super) const SCRIPT: &[Act] = &[
     Sweep(RESPONSE_SECS + 1),
     B("j"),
     Succeed("j", 10),
+    O(Send(&["m5", "m6"])),
+    O(Take(&["m1", "m5", "m6"])),
+    O(Tell(&[("m5", Failed), ("m6", Failed)])),
+    O(Take(&["m5", "m6"])),
+    O(Tell(&[("m6", Failed)])),
     Sweep(TOMBSTONE_SECS),
     B("a"),
     Succeed("a", LARGE),
@@ -109,7 +132,8 @@ pub(super) struct Answered {
     pub(super) durable: bool,
     pub(super) second: u64,
     pub(super) promises: Promises,
-    pub(super) rows: Vec<Record>,
+    pub(super) letters: Letters,
+    pub(super) rows: Rows,
 }
 
 pub(super) fn operation(key: &str) -> Operation {
@@ -132,6 +156,7 @@ pub(super) struct Player {
     pub(super) clock: ManualClock,
     claims: HashMap<&'static str, Claim>,
     reservations: HashMap<&'static str, Reservation>,
+    postman: Postman,
 }
 
 impl Player {
@@ -142,7 +167,8 @@ impl Player {
 
     pub(super) fn open_with(backend: &LabBackend, options: &Options, clock: ManualClock) -> Result<Self> {
         let store = Store::on(StoreFile::on(backend.clone(), None, options)?, options)?;
-        Ok(Self { store, clock, claims: HashMap::new(), reservations: HashMap::new() })
+        let postman = Postman::default();
+        Ok(Self { store, clock, claims: HashMap::new(), reservations: HashMap::new(), postman })
     }
 
     /// Performs one act. Every expected answer is demanded here; an error is handed back.
@@ -194,6 +220,7 @@ impl Player {
                 let begin = self.claims[key].settle_and_begin(settlement, &operation(next))?;
                 self.keep(next, begin);
             }
+            Act::Outbox(letter) => self.postman.perform(&self.store, letter)?,
             Act::Sweep(seconds) => {
                 self.clock.advance(std::time::Duration::from_secs(seconds));
                 self.store.sweep(1000)?;
@@ -239,7 +266,7 @@ pub(super) fn promise(before: &Promises, act: Act) -> Promises {
         Act::FailRetryable(key) | Act::Release(key) | Act::DidNotHappen(key) => set(key, Status::FailedRetryable, None),
         Act::GiveUp(key) | Act::Drop(key) => set(key, Status::Unknown, None),
         Act::Happened(key) => set(key, Status::Succeeded, Some(value(key, 7))),
-        Act::Heartbeat(_) | Act::Checkpoint(_) | Act::Refer(_) => {}
+        Act::Heartbeat(_) | Act::Checkpoint(_) | Act::Refer(_) | Act::Outbox(_) => {}
         Act::BeginMany(keys) => keys.iter().for_each(|key| grant(&mut after, key, Status::Executing)),
         Act::SettleAndBegin(key, next) => {
             set(key, Status::Succeeded, Some(value(key, 5)));
@@ -257,6 +284,15 @@ pub(super) fn promise(before: &Promises, act: Act) -> Promises {
         Act::Close => return after_open(before),
     }
     after
+}
+
+fn promised_letters(before: &Letters, act: Act) -> Letters {
+    match act {
+        Act::Outbox(letter) => letters::promise(before, letter),
+        Act::Sweep(seconds) => letters::after_sweep(before, seconds),
+        Act::Close => letters::after_open(before),
+        _ => before.clone(),
+    }
 }
 
 fn grant(promises: &mut Promises, key: &'static str, status: Status) {
@@ -297,11 +333,19 @@ pub(super) fn promised_by(rows: &[Record]) -> Promises {
 pub(super) fn play(backend: &LabBackend, recovery: Recovery) -> Vec<Answered> {
     let mut player = Player::open(backend, recovery).expect("a good disk");
     let mut second = 0;
-    let mut history =
-        vec![Answered { act: None, issued: 0, durable: true, second, promises: Promises::new(), rows: Vec::new() }];
+    let mut history = vec![Answered {
+        act: None,
+        issued: 0,
+        durable: true,
+        second,
+        promises: Promises::new(),
+        letters: Letters::new(),
+        rows: Rows::default(),
+    }];
     for act in SCRIPT {
         let before = history.last().expect("never empty");
         let promises = promise(&before.promises, *act);
+        let letters = promised_letters(&before.letters, *act);
         player.perform(*act).unwrap_or_else(|error| panic!("{act:?}: {error}"));
         if let Act::Sweep(seconds) = act {
             second += seconds;
@@ -310,20 +354,22 @@ pub(super) fn play(backend: &LabBackend, recovery: Recovery) -> Vec<Answered> {
             Act::Close => rows(backend, second, recovery),
             _ => player.store.engine().read(rows_of).expect("a good disk"),
         };
-        assert_eq!(promised_by(&rows), promises, "after {act:?}");
+        assert_eq!(promised_by(&rows.records), promises, "after {act:?}");
+        assert_eq!(letters::promised_by(&rows.messages), letters, "after {act:?}");
         history.push(Answered {
             act: Some(*act),
             issued: backend.changes(),
             durable: !matches!(act, Act::Heartbeat(_)),
             second,
             promises,
+            letters,
             rows,
         });
     }
     history
 }
 
-fn rows(backend: &LabBackend, second: u64, recovery: Recovery) -> Vec<Record> {
+fn rows(backend: &LabBackend, second: u64, recovery: Recovery) -> Rows {
     let copy = LabBackend::of(backend.cache());
     let file = StoreFile::on(copy, None, &options(&clock_at(second), recovery)).expect("a closed store opens");
     super::rows(&file).expect("a closed store is read")

@@ -2,6 +2,7 @@
 //! next power cut.
 
 use super::backend::{Class, EIO, Fault, LabBackend, Left};
+use super::letters;
 use super::power_cuts::{check, check_as_caller};
 use super::script::{Act, Answered, Player, Promise, SCRIPT, after_open, options, play, promise, promised_by, value};
 use super::{StoreFile, clock_at, rows_of, seeds};
@@ -28,8 +29,11 @@ fn run(start: &[u8], history: &[Answered], sync: usize, seed: u64, recovery: Rec
 
     // Somebody opens the store again in the same boot, works, and then the power fails.
     let mut player = Player::open(&backend, recovery).unwrap_or_else(|error| panic!("{here}, reopen: {error}"));
-    let found = promised_by(&player.store.engine().read(rows_of).expect("reads"));
-    let is_possible = possible.iter().any(|state| after_open(&state.promises) == found);
+    let rows = player.store.engine().read(rows_of).expect("reads");
+    let (found, letters) = (promised_by(&rows.records), letters::promised_by(&rows.messages));
+    let is_possible = possible
+        .iter()
+        .any(|state| after_open(&state.promises) == found && letters::after_open(&state.letters) == letters);
     assert!(is_possible, "{here}, reopen: found {found:#?}, expected one of {possible:#?}");
     let mut promises = found;
     for act in [Act::Begin("z"), Act::Succeed("z", 9)] {
@@ -47,7 +51,8 @@ fn run(start: &[u8], history: &[Answered], sync: usize, seed: u64, recovery: Rec
         let store = StoreFile::on(LabBackend::of(image), None, &options)
             .and_then(|file| crate::Store::on(file, &options))
             .unwrap_or_else(|error| panic!("{here}, second power cut: {error}"));
-        check_as_caller(&store, &promises).unwrap_or_else(|error| panic!("{here}, second power cut: {error}"));
+        check_as_caller(&store, &promises, &letters)
+            .unwrap_or_else(|error| panic!("{here}, second power cut: {error}"));
     }
     Some(())
 }

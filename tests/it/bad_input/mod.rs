@@ -1,5 +1,7 @@
 //! Bad input: refused with the right kind of error, before anything is written.
 
+#[cfg(target_os = "linux")]
+mod disk;
 mod files;
 
 use std::time::Duration;

@@ -1,8 +1,16 @@
 //! The program, as shells use it: real processes, and a ledger file that commands append to as the judge.
 
+mod beside;
+mod codes;
+mod commands;
+mod load;
+mod messages;
+mod operate;
 mod operator;
+mod recipes;
 mod run;
 mod settle;
+mod terminal;
 mod trouble;
 mod upkeep;
 

@@ -8,19 +8,12 @@ use dupeproof::{Conflict, Expired, InProgress, Replay, Response, RetryLater, Unk
 use serde_json::{Value, json};
 
 use crate::args::{KeyArgs, StoreArgs};
-use crate::failure::{Voice, say, say_json};
-use crate::text::{escaped, instant, quoted};
+use crate::code;
+use crate::failure::{Voice, next_command, say, say_json};
+use crate::text::{escaped, instant};
 
 use super::recording::{Captured, Recording};
 
-const IN_PROGRESS: u8 = 120;
-const CONFLICT: u8 = 121;
-const UNKNOWN: u8 = 122;
-const EXPIRED: u8 = 123;
-const RETRY_LATER: u8 = 124;
-/// As shells have it.
-const NOT_EXECUTABLE: u8 = 126;
-const NOT_FOUND: u8 = 127;
 /// What a failure for good exits with if no command was recorded with it.
 const FAILED: u8 = 1;
 
@@ -76,7 +69,7 @@ impl Speaker<'_> {
         let left = other.lease_left();
         let text = format!("somebody else is running it (attempt {}, good for {left:.1?} more)", other.attempt());
         self.tell(&text, "in_progress", json!({ "attempt": other.attempt(), "lease_left_ms": millis(left) }));
-        IN_PROGRESS
+        code::RUN_IN_PROGRESS
     }
 
     pub(crate) fn retry_later(&self, later: &RetryLater) -> u8 {
@@ -85,23 +78,19 @@ impl Speaker<'_> {
         text.extend(failure.map(|failure| format!("; the last attempt {}", escaped(failure))));
         let value = json!({ "wait_ms": millis(later.wait()), "attempts": later.attempts(), "failure": failure });
         self.tell(&text, "retry_later", value);
-        RETRY_LATER
+        code::RUN_RETRY_LATER
     }
 
     pub(crate) fn unknown(&self, unknown: &UnknownOutcome) -> u8 {
         self.lost(unknown);
-        UNKNOWN
+        code::RUN_UNKNOWN
     }
 
     /// How the outcome was lost, and what to do about it.
     pub(crate) fn lost(&self, unknown: &UnknownOutcome) {
-        let mut resolve = vec!["dupeproof".to_owned(), "resolve".to_owned()];
-        if let Some(store) = &self.store.store {
-            resolve.extend(["--store".to_owned(), quoted(&store.display().to_string())]);
-        }
-        resolve.extend(self.key.as_arguments().into_iter().map(quoted));
-        resolve.extend(["--attempt".to_owned(), unknown.attempt().to_string()]);
-        let resolve = resolve.join(" ");
+        let attempt = unknown.attempt().to_string();
+        let words = [&["resolve"][..], &self.key.as_arguments(), &["--attempt", &attempt]].concat();
+        let resolve = next_command(self.store, &words);
         let cause = match unknown.failure() {
             Some(failure) => failure.message().to_owned(),
             None => unknown.cause().to_string(),
@@ -130,7 +119,7 @@ impl Speaker<'_> {
         let reference = conflict.external_reference();
         let value = json!({ "status": status.as_str(), "created_at": since, "external_reference": reference });
         self.tell(&text, "conflict", value);
-        CONFLICT
+        code::RUN_CONFLICT
     }
 
     pub(crate) fn expired(&self, expired: &Expired) -> u8 {
@@ -140,7 +129,7 @@ impl Speaker<'_> {
         text.extend(reference.map(|reference| format!("; known as {}", escaped(reference))));
         let value = json!({ "succeeded": expired.was_success(), "settled_at": at, "external_reference": reference });
         self.tell(&text, "expired", value);
-        EXPIRED
+        code::RUN_EXPIRED
     }
 
     pub(crate) fn resending(&self) {
@@ -161,7 +150,7 @@ impl Speaker<'_> {
         let name = command.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let text = format!("start {}: {error}; nothing was run", escaped(&name));
         self.tell(&text, "not_started", json!({ "command": name, "error": error.to_string() }));
-        if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
+        if error.kind() == io::ErrorKind::NotFound { code::RUN_NOT_FOUND } else { code::RUN_NOT_EXECUTABLE }
     }
 }
 

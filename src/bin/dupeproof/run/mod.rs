@@ -3,7 +3,6 @@
 mod answer;
 mod child;
 mod payload;
-mod probe;
 pub(crate) mod recording;
 mod signals;
 
@@ -15,8 +14,9 @@ use dupeproof::{AfterFailure, Begin, Claim, FailureReport, Operation, Remote, Re
 use crate::Fallible;
 use crate::args::{OnError, RunArgs, StoreArgs};
 use crate::duration::Keep;
-use crate::failure::{Failure, RUN_FAILED, Voice};
-use crate::place;
+use crate::failure::{Failure, Voice, look_up};
+use crate::probe::{self, Finding, Question};
+use crate::{code, place};
 use answer::Speaker;
 use child::{Ended, Finished};
 use payload::Payload;
@@ -27,13 +27,15 @@ const EX_TEMPFAIL: u8 = 75;
 /// A command is held for as long as this program lives; the longest the store allows.
 const MAX_EXECUTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
+/// Who decided, in the record.
+const PROBE: &str = "--reconcile";
 /// A run may forget more than it adds, and still ends at once.
 const SWEEP_RECORDS_MAX: usize = 100;
 
 pub(crate) fn main(store: &StoreArgs, args: &RunArgs, voice: Voice) -> ExitCode {
     match run(store, args, voice) {
         Ok(code) => ExitCode::from(code),
-        Err(failure) => failure.report_as(voice, RUN_FAILED),
+        Err(failure) => failure.report_as(store, voice, code::RUN_FAILED),
     }
 }
 
@@ -53,10 +55,16 @@ fn run(store: &StoreArgs, args: &RunArgs, voice: Voice) -> Fallible<u8> {
     }
     let signals = signals::Forwarder::start().map_err(|error| Failure::new(format!("watch for signals: {error}")))?;
     let mut begin = store.begin(&operation)?;
-    if let (Begin::Unknown(unknown), Some(probe)) = (&begin, &args.reconcile)
-        && probe::settle(&store, operation.key(), unknown, probe)?
-    {
-        begin = store.begin(&operation)?;
+    if let (Begin::Unknown(unknown), Some(probe)) = (&begin, &args.reconcile) {
+        let question = Question {
+            key: operation.key(),
+            attempt: unknown.attempt(),
+            downstream_key: unknown.downstream_key(),
+            external_reference: unknown.external_reference(),
+        };
+        if probe::ask(&store, &question, probe, PROBE)? != Finding::StillUnknown {
+            begin = store.begin(&operation)?;
+        }
     }
     let code = match begin {
         Begin::Execute(claim) => {
@@ -150,6 +158,7 @@ fn settle(claim: &Claim, finished: Finished, on_error: OnError, speaker: &Speake
         Ok(()) => Ok(code),
         Err(error) => Err(Failure::new(format!(
             "the command {ended}, and that could not be recorded: {error}; look the key up before you run it again",
-        ))),
+        ))
+        .next(look_up(speaker.store, speaker.key))),
     }
 }
