@@ -20,7 +20,8 @@ impl Inside {
     }
 
     pub(super) fn is_within(shared: &Shared) -> bool {
-        INSIDE.with_borrow(|inside| inside.contains(&address(shared)))
+        // A thread that ends is inside nothing; what it keeps for itself may be dropped after this.
+        INSIDE.try_with(|inside| inside.borrow().contains(&address(shared))).unwrap_or(false)
     }
 
     /// Refuses what cannot go on from inside.

@@ -281,8 +281,9 @@ impl Engine {
             }
             Err(WriteError::Aborted(error)) if is_at_work => Err(error),
             Err(WriteError::Aborted(error)) => {
-                if !matches!(error.kind(), ErrorKind::Closed | ErrorKind::Busy) {
+                if !matches!(error.kind(), ErrorKind::Closed | ErrorKind::Busy | ErrorKind::Refused) {
                     shared.health.stop(&error);
+                    shared.waiters.wake_all();
                 }
                 Err(error)
             }
@@ -292,6 +293,11 @@ impl Engine {
                 Err(error)
             }
         }
+    }
+
+    /// Whether this thread is inside a transaction of this store.
+    pub(crate) fn is_inside(&self) -> bool {
+        Inside::is_within(&self.shared)
     }
 
     /// Store time goes on from here, if it is not further already.

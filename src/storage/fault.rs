@@ -93,8 +93,13 @@ pub(super) fn transaction(error: TransactionError) -> Error {
     }
 }
 
-/// A commit that reports an error may still be found after a restart, so its outcome is never "failed".
+/// A commit that reports an error may still be found after a restart, so its outcome is never "failed". One that the
+/// engine did not try is the exception.
 pub(super) fn commit(error: CommitError) -> Error {
+    if matches!(error, CommitError::TransactionPoisoned) {
+        let text = format!("the transaction was given up, and nothing was written: {error}");
+        return Error::new(ErrorKind::Refused, text).with_source(error);
+    }
     let advice = match &error {
         CommitError::Storage(error) => room_advice(as_io(error)),
         _ => "",

@@ -129,7 +129,9 @@ impl StoreFile {
     pub(crate) fn attached(database: Arc<Database>, options: &Options) -> Result<Self> {
         let database = Owned::Lent(Lent::by(database)?);
         let is_new = guard(|| {
-            if options.sharing == Sharing::Exclusive && schema::is_shared(&database)? {
+            // Asked in any case: it also says whether a write transaction is in the way.
+            let is_shared = schema::is_shared(&database)?;
+            if options.sharing == Sharing::Exclusive && is_shared {
                 return Err(Error::invalid_input(
                     "the database is open for several processes, and an exclusive store would end their claims: attach \
                      with Sharing::Shared",
@@ -221,14 +223,14 @@ impl StoreFile {
         if dirty {
             let committed = guard(|| txn.commit().map_err(fault::commit));
             self.outdate();
-            committed.map_err(|error| {
+            committed.map_err(|error| match error.kind() {
+                ErrorKind::Indeterminate => WriteError::Indeterminate(error),
+                ErrorKind::Refused => WriteError::Aborted(error),
                 // A panic on the way leaves the outcome as open as an error does.
-                let error = if error.kind() == ErrorKind::Indeterminate {
-                    error
-                } else {
-                    Error::new(ErrorKind::Indeterminate, format!("the commit broke off: {error}")).with_source(error)
-                };
-                WriteError::Indeterminate(error)
+                _ => {
+                    let text = format!("the commit broke off: {error}");
+                    WriteError::Indeterminate(Error::new(ErrorKind::Indeterminate, text).with_source(error))
+                }
             })?;
         } else {
             guard(|| txn.abort().map_err(fault::storage)).map_err(WriteError::Aborted)?;

@@ -21,5 +21,5 @@ pub(crate) mod snapshot;
 pub(crate) mod sweep;
 mod tables;
 
-pub(crate) use fault::user_table;
+pub(crate) use fault::{guard, user_table};
 pub(crate) use tables::is_ours;
