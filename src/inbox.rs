@@ -1,5 +1,6 @@
 //! Messages that come in: each acts once, however often it is delivered.
 
+use crate::engine::heard;
 use crate::error::{Error, Result};
 use crate::machine::event::{Answer, Event, Settlement};
 use crate::machine::fingerprint::Fingerprint;
@@ -320,8 +321,8 @@ impl Transaction<'_, '_> {
     /// Looks whether the message is new, and writes nothing.
     fn find(&mut self, message: &Operation) -> Result<Found> {
         let begin = message.begin_within();
-        let foreseen = self.batch.foresee(message.identity(), begin.clone(), self.moment);
-        match self.heard(foreseen)? {
+        let event = begin.clone();
+        match self.drive(|batch, moment| heard(batch.foresee(message.identity(), event, moment)))? {
             Answer::Granted(record, _) => Ok(Found::New(Mark { begin, token: record.token() })),
             known => turned_away(known, self.moment).map(Found::Known),
         }
@@ -335,8 +336,7 @@ impl Transaction<'_, '_> {
             Step { target: target(), event: mark.begin },
             Step { target: target(), event: Event::Settle(mark.token, settlement) },
         ];
-        let driven = self.batch.drive(steps, self.moment, NOBODY);
-        match self.heard(driven)?.pop() {
+        match self.drive(|batch, moment| heard(batch.drive(steps, moment, NOBODY)))?.pop() {
             Some(Answer::Accepted(record)) => replay_of(*record),
             _ => Err(odd_answer("a settlement that was neither accepted nor refused")),
         }

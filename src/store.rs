@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::clock::{deadline_in, has_passed, pause};
 use crate::engine::Engine;
-use crate::error::{ErrorKind, Result};
-use crate::options::Options;
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::{OpenCheck, Options};
 use crate::storage::file::StoreFile;
 
 /// First pause between two tries to open a store that is open elsewhere; doubled up to the longest.
@@ -174,8 +174,10 @@ impl Options {
     ///
     /// # Errors
     /// [`OpenElsewhere`](ErrorKind::OpenElsewhere) if another store is attached to it;
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for options out of bounds, or if the database is open for several
-    /// processes and these options are not; [`NotFound`](ErrorKind::NotFound) with
+    /// [`Busy`](ErrorKind::Busy) if a write transaction is open on the database, which this does not wait for;
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for options out of bounds, with
+    /// [`with_verify_on_open`](Options::with_verify_on_open), or if the database is open for several processes and these
+    /// options are not; [`NotFound`](ErrorKind::NotFound) with
     /// [`must_exist`](Options::must_exist); [`NewerFormat`](ErrorKind::NewerFormat), [`Damaged`](ErrorKind::Damaged).
     ///
     /// # Example
@@ -190,6 +192,9 @@ impl Options {
     /// ```
     pub fn attach(&self, database: Arc<redb::Database>) -> Result<Store> {
         self.check()?;
+        if self.open_check == OpenCheck::Always {
+            return Err(Error::invalid_input("check at open: the database is open, and its check the application's"));
+        }
         let attached = StoreFile::attached(database, self).and_then(|file| Store::on(file, self));
         attached.map_err(|error| error.context("attach to a database"))
     }

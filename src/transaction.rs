@@ -12,7 +12,8 @@ use redb::{
 use crate::engine::{Ended, Unheard, heard};
 use crate::error::{Error, ErrorKind, Result};
 use crate::operation::{Claim, Settlement};
-use crate::storage::batch::{Batch, DriveError, Moment, NOBODY};
+use crate::storage::batch::{Batch, Moment, NOBODY};
+use crate::storage::fault::guard;
 use crate::storage::snapshot::Snapshot;
 use crate::store::Store;
 
@@ -282,20 +283,19 @@ impl<'txn> Transaction<'_, 'txn> {
     /// ```
     pub fn settle(&mut self, claim: &Claim, settlement: Settlement) -> Result<()> {
         let (step, ended) = claim.settled_by(self.store, settlement)?;
-        let driven = self.batch.drive(vec![step], self.moment, NOBODY);
-        self.heard(driven)?;
+        self.drive(|batch, moment| heard(batch.drive(vec![step], moment, NOBODY)))?;
         self.ended.push(ended);
         Ok(())
     }
 
-    /// What a command of ours on a record was told.
-    pub(crate) fn heard<T>(&mut self, driven: std::result::Result<T, DriveError>) -> Result<T> {
-        self.unless_broken(heard(driven))
-    }
-
-    /// A command of ours that broke off half-way breaks the whole transaction, whatever the closure makes of it.
-    pub(crate) fn unless_broken<T>(&mut self, heard: std::result::Result<T, Unheard>) -> Result<T> {
-        heard.map_err(|unheard| match unheard {
+    /// A command of ours. One that broke off half-way breaks the whole transaction, whatever the closure makes of it; a
+    /// panic of the storage engine is such an error, and not one of the application's.
+    pub(crate) fn drive<T>(
+        &mut self,
+        work: impl FnOnce(&mut Batch<'txn>, Moment) -> std::result::Result<T, Unheard>,
+    ) -> Result<T> {
+        let told = guard(|| Ok(work(self.batch, self.moment))).unwrap_or_else(|error| Err(Unheard::Broken(error)));
+        told.map_err(|unheard| match unheard {
             Unheard::Refused(error) => error,
             Unheard::Broken(error) => {
                 self.broken.get_or_insert_with(|| Error::new(error.kind(), error.to_string()));

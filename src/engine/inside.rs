@@ -24,10 +24,11 @@ impl Inside {
 
     /// The store as it was before the transaction that this thread is in.
     pub(super) fn before(shared: &Shared) -> Option<Arc<Snapshot>> {
-        INSIDE.with_borrow(|inside| {
-            let this = inside.iter().find(|(store, _)| *store == address(shared));
-            this.map(|(_, before)| before.clone())
-        })
+        let find = |inside: &RefCell<Vec<(usize, Arc<Snapshot>)>>| {
+            inside.borrow().iter().find(|(store, _)| *store == address(shared)).map(|(_, before)| before.clone())
+        };
+        // A thread that ends is inside nothing; what it keeps for itself may be dropped after this.
+        INSIDE.try_with(find).unwrap_or(None)
     }
 
     pub(super) fn is_within(shared: &Shared) -> bool {

@@ -293,8 +293,9 @@ impl Engine {
             // Said by `work`, or of a commit that was not tried because of what `work` did.
             Err(WriteError::Aborted(error)) if is_at_work || error.kind() == ErrorKind::Refused => Err(error),
             Err(WriteError::Aborted(error)) => {
-                if !matches!(error.kind(), ErrorKind::Closed | ErrorKind::Busy) {
+                if !matches!(error.kind(), ErrorKind::Closed | ErrorKind::Busy | ErrorKind::Refused) {
                     shared.health.stop(&error);
+                    shared.waiters.wake_all();
                 }
                 Err(error)
             }

@@ -187,6 +187,7 @@ impl Store {
         self.engine().check_health()?;
         let first = self.ask_once(operation, phase)?;
         match (&first.answer, operation.wait) {
+            // Inside a transaction nobody waits: whoever is waited for could not settle before its end.
             (Answer::InProgress(_), Some(timeout)) if !self.engine().is_inside() => {
                 self.ask_until(operation, phase, timeout, first)
             }

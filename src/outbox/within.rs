@@ -68,9 +68,7 @@ impl Sending<'_, '_, '_> {
     /// ```
     pub fn send_many(&mut self, messages: &[Message]) -> Result<Vec<Sent>> {
         let admitted = admitted(messages)?;
-        let moment = self.0.moment;
-        let sent = heard_message(self.0.batch.send(admitted, moment));
-        let sent = self.0.unless_broken(sent)?;
+        let sent = self.0.drive(|batch, moment| heard_message(batch.send(admitted, moment)))?;
         Ok(sent.into_iter().map(Sent::of).collect())
     }
 }

@@ -129,7 +129,9 @@ impl StoreFile {
     pub(crate) fn attached(database: Arc<Database>, options: &Options) -> Result<Self> {
         let database = Owned::Lent(Lent::by(database)?);
         let is_new = guard(|| {
-            if options.sharing == Sharing::Exclusive && schema::is_shared(&database)? {
+            // Asked in any case: it also says whether a write transaction is in the way.
+            let is_shared = schema::is_shared(&database)?;
+            if options.sharing == Sharing::Exclusive && is_shared {
                 return Err(Error::invalid_input(
                     "the database is open for several processes, and an exclusive store would end their claims: attach \
                      with Sharing::Shared",

@@ -1,7 +1,8 @@
 //! The format of a store as a whole: the image a new file starts from, and whether an existing one can be read.
 
 use redb::{
-    Builder, Database, Durability, ReadableDatabase, SetDurabilityError, TableError, TableHandle, WriteTransaction,
+    Builder, Database, Durability, ReadableDatabase, SetDurabilityError, TableError, TableHandle, TransactionError,
+    WriteTransaction,
 };
 
 use super::codec::{decode_meta, encode_meta};
@@ -50,7 +51,7 @@ fn make_tables(txn: &WriteTransaction, format: u64) -> Result<()> {
 
 /// Makes our tables beside those of an application, if they are not there. Durable on return.
 pub(super) fn move_in(database: &Database) -> Result<()> {
-    let mut txn = database.begin_write().map_err(fault::transaction)?;
+    let mut txn = begin(database)?;
     // Decided within the transaction: another process may be at the same.
     let is_there = txn.list_tables().map_err(fault::storage)?.any(|table| table.name() == META.name());
     if is_there {
@@ -61,16 +62,34 @@ pub(super) fn move_in(database: &Database) -> Result<()> {
     txn.commit().map_err(fault::commit)
 }
 
-/// Whether our tables are in the database.
+/// Whether our tables are in the database. A part of them is no new store: its records would answer again.
 pub(super) fn lives_in(database: &Database) -> Result<bool> {
     let txn = database.begin_read().map_err(fault::transaction)?;
-    Ok(txn.list_tables().map_err(fault::storage)?.any(|table| table.name() == META.name()))
+    let names = txn.list_tables().map_err(fault::storage)?.map(|table| table.name().to_owned());
+    let ours: Vec<String> = names.filter(|name| name.starts_with(tables::PREFIX)).collect();
+    match ours.first() {
+        None => Ok(false),
+        Some(_) if ours.iter().any(|name| name == META.name()) => Ok(true),
+        Some(name) => {
+            Err(Error::new(ErrorKind::Damaged, format!("the database has table {name}, but no {}", META.name())))
+        }
+    }
+}
+
+/// Never waits: the write transaction in the way may be open on this very thread.
+fn begin(database: &Database) -> Result<WriteTransaction> {
+    database.try_begin_write().map_err(|error| match error {
+        TransactionError::WouldBlock => {
+            Error::new(ErrorKind::Busy, "a write transaction is open on the database: end it first")
+        }
+        other => fault::transaction(other),
+    })
 }
 
 /// Whether other processes may write to the open database: what it was opened for is not told otherwise than by what it
 /// refuses.
 pub(super) fn is_shared(database: &Database) -> Result<bool> {
-    let mut txn = database.begin_write().map_err(fault::transaction)?;
+    let mut txn = begin(database)?;
     let is_refused =
         matches!(txn.set_durability(Durability::None), Err(SetDurabilityError::NonDurableCommitUnsupported));
     txn.abort().map_err(fault::storage)?;

@@ -22,3 +22,4 @@ mod shared;
 mod support;
 mod tidy;
 mod transaction;
+mod within;

@@ -24,7 +24,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("maintenance", &["error", "storage", "store"]),
     ("portable", &["error", "storage", "store"]),
     // The mark of a message is made in a transaction, and its outcome is decided like any other.
-    ("inbox", &["error", "machine", "operation", "reconcile", "storage", "store", "transaction"]),
+    ("inbox", &["engine", "error", "machine", "operation", "reconcile", "storage", "store", "transaction"]),
     ("transaction", &["engine", "error", "operation", "storage", "store"]),
     // `Decision` is a word of both.
     ("outbox", &["engine", "error", "machine", "reconcile", "storage", "store", "transaction"]),
