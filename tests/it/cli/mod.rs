@@ -47,6 +47,10 @@ impl Shell {
             .env("HOME", self.dir.path())
             .env_remove("XDG_STATE_HOME")
             .stdin(Stdio::null());
+        // Who runs the tests has a say in colours through these, and builds on a server count as a terminal with them.
+        for name in ["CI", "CLICOLOR", "CLICOLOR_FORCE", "NO_COLOR"] {
+            command.env_remove(name);
+        }
         command
     }
 
