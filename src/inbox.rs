@@ -300,7 +300,7 @@ impl Inbox {
     }
 
     fn identity(&self, message_id: &str) -> Result<Identity> {
-        Identity::from_parts(Kind::Inbox, &self.tenant, &self.source, message_id, "")
+        Identity::from_parts(Kind::Inbox, [&self.tenant, &self.source, message_id, ""], None)
     }
 }
 

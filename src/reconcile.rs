@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::machine::event::{Answer, Event, Verdict as Machine};
+use crate::machine::event::{About, Answer, Event, Verdict as Machine};
 use crate::machine::key::{Identity, OperationKey};
 use crate::machine::limits::{DECIDER_BYTES_MAX, DELAY_MAX, REASON_BYTES_MAX};
-use crate::machine::record::{Decision as Recorded, Ruling};
+use crate::machine::record::{Decision as Recorded, Ruling, Witness};
 use crate::machine::response::{ExternalReference, FailureReport, Response, ResponsePolicy, bounded_text};
 use crate::machine::time::{Span, Timestamp};
 use crate::operation::{OperationView, view};
@@ -92,6 +92,8 @@ impl Decision {
             by: bounded_text("by", &self.by, DECIDER_BYTES_MAX)?,
             reason: bounded_text("reason", &self.reason, REASON_BYTES_MAX)?,
             ruling: Ruling::StillUnknown,
+            witness: Witness::Person,
+            attempt: 0,
         })
     }
 }
@@ -124,8 +126,8 @@ impl Store {
         let recorded = decision.recorded()?;
         let verdict = self.admitted(verdict)?;
         let target = Target::Key(identity);
-        let driven =
-            self.engine().drive(vec![Step { target, event: Event::Resolve(verdict, recorded, decision.attempt) }])?;
+        let about = decision.attempt.map_or(About::Whatever, About::Attempt);
+        let driven = self.engine().drive(vec![Step { target, event: Event::Resolve(verdict, recorded, about) }])?;
         match driven.only() {
             Answer::Accepted(record) => Ok(view(*record)),
             _ => Err(Error::new(ErrorKind::Damaged, "the machine neither accepted nor refused a verdict")),
@@ -143,10 +145,7 @@ impl Store {
                 Machine::FailedForGood { failure: failure.admitted(policy, bytes_max) }
             }
             Verdict::DidNotHappen => Machine::DidNotHappen,
-            Verdict::StillUnknown { next } => {
-                let next = Span::from_duration(next).min(DELAY_MAX);
-                Machine::StillUnknown { probe_at: self.engine().moment().now.plus(next) }
-            }
+            Verdict::StillUnknown { next } => Machine::StillUnknown { next: Span::from_duration(next).min(DELAY_MAX) },
         })
     }
 }

@@ -122,7 +122,12 @@ pub(super) fn rejected(rejection: Rejection) -> Error {
         Rejection::LeaseLost => ErrorKind::LeaseLost,
         Rejection::AlreadySettled(_) => ErrorKind::AlreadySettled,
         Rejection::Absent => ErrorKind::NotFound,
-        Rejection::NotStarted | Rejection::NotUnknown(_) | Rejection::OtherAttempt(_) => ErrorKind::Refused,
+        Rejection::NotStarted
+        | Rejection::NotUnknown(_)
+        | Rejection::OtherAttempt(_)
+        | Rejection::AskedElsewhere
+        | Rejection::NotDue
+        | Rejection::ForPerson => ErrorKind::Refused,
     };
     Error::new(kind, rejection.to_string())
 }

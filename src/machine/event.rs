@@ -2,10 +2,10 @@
 
 use super::fingerprint::Fingerprint;
 use super::key::Identity;
-use super::policy::{Policy, Retry};
+use super::policy::{Backoff, Policy, Retry};
 use super::record::{Decision, Holder, Record, RecordId, Ruling, Status, Token};
 use super::response::{ExternalReference, FailureReport, Response};
-use super::time::Timestamp;
+use super::time::{Span, Timestamp};
 
 /// The world at the moment of a decision: one reading, taken inside the write transaction.
 #[derive(Debug, Clone, Copy)]
@@ -39,9 +39,43 @@ pub(crate) enum Event {
     OwnerGone,
     /// Time passed: the sweep looks at the record.
     Tick,
+    /// A reconciler wants to ask the provider.
+    Probe(ProbeTerms),
     /// Somebody found out, or decided, what an unknown outcome was.
-    /// Told of which attempt, it is refused if another one's outcome is unknown by now.
-    Resolve(Verdict, Decision, Option<u32>),
+    Resolve(Verdict, Decision, About),
+}
+
+/// On which terms a reconciler asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ProbeTerms {
+    /// For so long nobody else asks.
+    pub(crate) lease: Span,
+    /// After so many probes the record waits for a person.
+    pub(crate) probes_max: u32,
+    /// How long to wait after a probe that found nothing.
+    pub(crate) backoff: Backoff,
+    /// Asks although the time for it has not come.
+    pub(crate) early: bool,
+}
+
+/// What a verdict is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum About {
+    /// Whatever is unknown now.
+    Whatever,
+    /// This attempt: refused if another one's outcome is unknown by now.
+    Attempt(u32),
+    /// The same, as the given probe found it.
+    Probe { attempt: u32, number: u32, terms: ProbeTerms },
+}
+
+impl About {
+    pub(crate) const fn attempt(self) -> Option<u32> {
+        match self {
+            Self::Whatever => None,
+            Self::Attempt(attempt) | Self::Probe { attempt, .. } => Some(attempt),
+        }
+    }
 }
 
 /// What a caller wants to run, and on which terms.
@@ -80,7 +114,7 @@ pub(crate) enum Verdict {
     Happened { response: Response, reference: Option<ExternalReference> },
     FailedForGood { failure: FailureReport },
     DidNotHappen,
-    StillUnknown { probe_at: Timestamp },
+    StillUnknown { next: Span },
 }
 
 impl Verdict {
@@ -103,7 +137,7 @@ impl Event {
             | Self::Refer(token, _)
             | Self::Settle(token, _)
             | Self::Abandon(token) => Some(*token),
-            Self::Begin(_) | Self::OwnerGone | Self::Tick | Self::Resolve(..) => None,
+            Self::Begin(_) | Self::OwnerGone | Self::Tick | Self::Probe(_) | Self::Resolve(..) => None,
         }
     }
 }
@@ -132,6 +166,8 @@ pub(crate) enum Answer {
     Expired(Box<Record>),
     /// The holder's write was accepted: the record as it is now.
     Accepted(Box<Record>),
+    /// The reconciler is the one who asks now: the record as it was written.
+    Probing(Box<Record>),
     /// Nothing to say to anybody.
     Nothing,
 }
@@ -161,6 +197,12 @@ pub(crate) enum Rejection {
     OtherAttempt(u32),
     #[error("the outcome is not unknown: the record is {0}")]
     NotUnknown(Status),
+    #[error("another probe asks at the moment")]
+    AskedElsewhere,
+    #[error("the time for the next probe has not come")]
+    NotDue,
+    #[error("the provider was asked as often as it may be: the record waits for a person")]
+    ForPerson,
 }
 
 /// A change and an answer.

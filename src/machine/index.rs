@@ -44,7 +44,7 @@ impl Record {
         };
         let retention = |shelf, due| match self.head.identity.kind {
             Kind::Inbox => SideRow::Retention(Shelf::Inbox, due),
-            Kind::Operation | Kind::Step | Kind::Compensation => SideRow::Retention(shelf, due),
+            Kind::Operation | Kind::Step | Kind::Compensation | Kind::Run => SideRow::Retention(shelf, due),
         };
         match &self.state {
             State::Reserved(held) | State::Executing(held) => {
@@ -52,7 +52,7 @@ impl Record {
                 unsettled(lease.until, lease.holder.incarnation, lease.granted_at)
             }
             State::FailedRetryable(retryable) => unsettled(retryable.retry_at, 0, retryable.retry_at),
-            State::Unknown(unresolved) => unsettled(unresolved.probe_at, 0, unresolved.since),
+            State::Unknown(unresolved) => unsettled(unresolved.inquiry.due(), 0, unresolved.since),
             State::Succeeded { terms, .. } => retention(Shelf::Succeeded, terms.expires_at),
             State::FailedTerminal { terms, .. } => retention(Shelf::FailedTerminal, terms.expires_at),
             State::Tombstone { terms, .. } => retention(Shelf::Tombstone, terms.purge_at),

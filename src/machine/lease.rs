@@ -1,7 +1,9 @@
 //! Leases: how long a claim is good for, what a lapsed one means, and when an effect may be sent again.
 
 use super::policy::Policy;
-use super::record::{FirstStart, Head, Held, Holder, Lease, Record, RetryCause, Retryable, State, TerminalCause};
+use super::record::{
+    FirstStart, Head, Held, Holder, Inquiry, Lease, Record, RetryCause, Retryable, State, TerminalCause,
+};
 use super::record::{UnknownCause, Unresolved, Work};
 use super::response::FailureReport;
 use super::retention::terms;
@@ -48,7 +50,7 @@ pub(crate) fn lost(head: Head, held: Held, cause: UnknownCause, since: Timestamp
         failure: None,
         holder: held.lease.holder,
         probes: 0,
-        probe_at: since,
+        inquiry: Inquiry::Open { at: since },
     }))
 }
 

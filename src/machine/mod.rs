@@ -13,6 +13,7 @@ pub(crate) mod lease;
 pub(crate) mod limits;
 pub(crate) mod message;
 pub(crate) mod policy;
+pub(crate) mod reconcile;
 pub(crate) mod record;
 pub(crate) mod response;
 pub(crate) mod retention;

@@ -136,9 +136,30 @@ pub(crate) struct Unresolved {
     pub(crate) since: Timestamp,
     pub(crate) failure: Option<FailureReport>,
     pub(crate) holder: Holder,
+    /// Probes asked about this attempt so far, counted when they are let through.
     pub(crate) probes: u32,
-    /// When to ask the provider next, or to re-send.
-    pub(crate) probe_at: Timestamp,
+    pub(crate) inquiry: Inquiry,
+}
+
+/// How far the questions to the provider have come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Inquiry {
+    /// The provider may be asked, or a re-send be tried, from then on.
+    Open { at: Timestamp },
+    /// A probe asks. If no word of it comes until then, the next one may ask.
+    Asking { until: Timestamp },
+    /// It was asked as often as it may be: a person decides, and nobody asks again.
+    ForPerson,
+}
+
+impl Inquiry {
+    /// From when on somebody may ask, or send again.
+    pub(crate) const fn due(self) -> Timestamp {
+        match self {
+            Self::Open { at } | Self::Asking { until: at } => at,
+            Self::ForPerson => Timestamp::FOREVER,
+        }
+    }
 }
 
 /// Why the outcome of an operation is unknown.
@@ -180,13 +201,44 @@ pub(crate) struct Terms {
     pub(crate) purge_at: Timestamp,
 }
 
-/// A verdict on an unknown outcome, and who gave it, when and why.
+/// A word on an unknown outcome, and who gave it, when and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Decision {
     pub(crate) at: Timestamp,
+    pub(crate) witness: Witness,
     pub(crate) by: Box<str>,
     pub(crate) reason: Box<str>,
     pub(crate) ruling: Ruling,
+    /// The attempt it is about.
+    pub(crate) attempt: u32,
+}
+
+/// How somebody who gave a word on an unknown outcome came to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Witness {
+    /// The owner itself, which spoke up after its claim had ended.
+    Owner,
+    /// A probe, which asked the provider.
+    Probe,
+    /// A person.
+    Person,
+}
+
+impl Witness {
+    /// The name that the command line and the docs use.
+    ///
+    /// # Example
+    /// ```
+    /// assert_eq!(dupeproof::Witness::Probe.as_str(), "probe");
+    /// ```
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Owner => "owner",
+            Self::Probe => "probe",
+            Self::Person => "person",
+        }
+    }
 }
 
 /// What a recorded decision said.
@@ -365,10 +417,11 @@ impl Head {
         Record { head: self, state }
     }
 
-    /// Adds a decision; the oldest goes when there are too many.
+    /// Adds a decision. When there are too many, the oldest goes that decided nothing; if all did, the oldest.
     pub(crate) fn decided(mut self, decision: Decision) -> Self {
-        if self.decisions.len() == DECISIONS_MAX {
-            self.decisions.remove(0);
+        if self.decisions.len() >= DECISIONS_MAX {
+            let least = self.decisions.iter().position(|decision| decision.ruling == Ruling::StillUnknown);
+            self.decisions.remove(least.unwrap_or_default());
         }
         self.decisions.push(decision);
         self

@@ -3,14 +3,13 @@
 //! The order of checks is the same on every path: identity (the caller found the row), then fingerprint, then state.
 //! What is refused, and every answer but a grant, leaves the stored row byte for byte as it was.
 
-use super::event::{Answer, Change, Context, Event, Grant, Intent, Phase, Rejection, Settlement, Transition, Verdict};
+use super::event::{Answer, Change, Context, Event, Grant, Intent, Phase, Rejection, Settlement, Transition};
 use super::fingerprint::Comparison;
 use super::lease::{exhausted, lost, released, resend_window_left};
 use super::policy::{DownstreamKey, RetryDelay};
-use super::record::{
-    Decision, Doubt, FirstStart, Head, Held, Lease, Record, RetryCause, Retryable, State, TerminalCause,
-};
-use super::record::{Ended, Holder, Status, UnknownCause, Unresolved, Work};
+use super::reconcile::{ask, heard_late, resolve};
+use super::record::{Doubt, FirstStart, Head, Held, Lease, Record, RetryCause, Retryable, State, TerminalCause};
+use super::record::{Ended, Holder, Inquiry, Status, UnknownCause, Unresolved, Work};
 use super::response::{ExternalReference, FailureReport};
 use super::retention::{Aged, terms};
 use super::time::{Span, Timestamp};
@@ -128,11 +127,9 @@ pub(crate) fn transition(stored: Option<Record>, event: Event, context: &Context
         }
 
         // Evidence about an unknown outcome.
-        (S::Unknown(_), E::Resolve(_, _, Some(attempt))) if attempt != head.attempt => {
-            Err(Rejection::OtherAttempt(head.attempt))
-        }
-        (S::Unknown(unresolved), E::Resolve(verdict, decision, _)) => {
-            accept(resolved(head, unresolved, verdict, decision, context))
+        (S::Unknown(unresolved), E::Probe(terms)) => ask(head, unresolved, terms, context.now),
+        (S::Unknown(unresolved), E::Resolve(verdict, decision, about)) => {
+            resolve(head, unresolved, verdict, decision, about, context.now)
         }
         (
             S::Reserved(_)
@@ -141,20 +138,20 @@ pub(crate) fn transition(stored: Option<Record>, event: Event, context: &Context
             | S::Succeeded { .. }
             | S::FailedTerminal { .. }
             | S::Tombstone { .. },
-            E::Resolve(..),
+            E::Probe(_) | E::Resolve(..),
         ) => Err(Rejection::NotUnknown(status)),
     }
 }
 
-fn keep(answer: Answer) -> Result<Transition, Rejection> {
+pub(super) fn keep(answer: Answer) -> Result<Transition, Rejection> {
     Ok(Transition { change: Change::Keep, answer })
 }
 
-fn unchanged(record: Record) -> Result<Transition, Rejection> {
+pub(super) fn unchanged(record: Record) -> Result<Transition, Rejection> {
     keep(Answer::Accepted(record.into()))
 }
 
-fn accept(record: Record) -> Result<Transition, Rejection> {
+pub(super) fn accept(record: Record) -> Result<Transition, Rejection> {
     Ok(Transition { change: Change::Put(record.clone().into()), answer: Answer::Accepted(record.into()) })
 }
 
@@ -181,7 +178,7 @@ fn absent(event: Event, context: &Context, leftover: Change) -> Result<Transitio
         }
         Event::Tick => Ok(Transition { change: leftover, answer: Answer::Nothing }),
         Event::OwnerGone => keep(Answer::Nothing),
-        Event::Resolve(..) => Err(Rejection::Absent),
+        Event::Probe(_) | Event::Resolve(..) => Err(Rejection::Absent),
         Event::Start(_)
         | Event::Heartbeat(_)
         | Event::Checkpoint(..)
@@ -246,7 +243,7 @@ fn noted(held: Held, bytes: Vec<u8>) -> Held {
     Held { work: Work { checkpoint: Some(bytes), ..held.work }, ..held }
 }
 
-fn referred(mut head: Head, reference: Option<ExternalReference>) -> Head {
+pub(super) fn referred(mut head: Head, reference: Option<ExternalReference>) -> Head {
     head.reference = reference.or(head.reference);
     head
 }
@@ -269,8 +266,9 @@ fn begin_unknown(
         return granted_again(head, unresolved.work, intent, context);
     }
     // A reservation is not a re-send: by the time it starts, the window may be over.
-    let may_resend =
-        intent.phase == Phase::Start && head.attempt < intent.policy.attempts_max && unresolved.probe_at <= context.now;
+    let may_resend = intent.phase == Phase::Start
+        && head.attempt < intent.policy.attempts_max
+        && unresolved.inquiry.due() <= context.now;
     if may_resend && let Some(left) = resend_window_left(&unresolved.work, &intent.policy, context.now, context.wall) {
         return resent(head, unresolved, intent, left, context);
     }
@@ -329,7 +327,7 @@ fn settled(head: Head, work: Work, holder: Option<Holder>, settlement: Settlemen
                 failure: Some(failure),
                 holder,
                 probes: 0,
-                probe_at: now,
+                inquiry: Inquiry::Open { at: now },
             }))
         }
     }
@@ -345,7 +343,8 @@ fn still_in_doubt(
     again_at: Timestamp,
 ) -> Record {
     let Doubt { cause, since } = doubt;
-    head.with(State::Unknown(Unresolved { work, cause, since, failure, holder, probes: 0, probe_at: again_at }))
+    let inquiry = Inquiry::Open { at: again_at };
+    head.with(State::Unknown(Unresolved { work, cause, since, failure, holder, probes: 0, inquiry }))
 }
 
 /// A fresh downstream key starts a fresh window at the provider.
@@ -360,7 +359,10 @@ fn settled_late(head: Head, unresolved: Unresolved, settlement: Settlement, cont
         Settlement::GaveUp { failure, reference } => {
             referred(head, reference).with(State::Unknown(Unresolved { failure: Some(failure), ..unresolved }))
         }
-        settlement => settled(head, unresolved.work, Some(unresolved.holder), settlement, context),
+        settlement => {
+            let head = heard_late(head, &settlement, context.now);
+            settled(head, unresolved.work, Some(unresolved.holder), settlement, context)
+        }
     }
 }
 
@@ -375,6 +377,7 @@ fn settle_retryable(
         // A verdict said it did not happen; the one who did it says it did. No newer attempt was granted, so the
         // first-hand word wins: refusing it would run the effect a second time.
         (RetryCause::Verdict, settlement @ (Settlement::Succeeded { .. } | Settlement::FailedTerminal { .. })) => {
+            let head = heard_late(head, &settlement, context.now);
             accept(settled(head, retryable.work, None, settlement, context))
         }
         (RetryCause::Reported(said), Settlement::FailedRetryable { failure, .. }) if *said == failure => {
@@ -412,28 +415,5 @@ fn says_the_same(head: &Head, state: &State, settlement: &Settlement) -> bool {
             refers_alike(reference)
         }
         _ => false,
-    }
-}
-
-fn resolved(head: Head, unresolved: Unresolved, verdict: Verdict, decision: Decision, context: &Context) -> Record {
-    let now = context.now;
-    let head = head.decided(Decision { at: now, ruling: verdict.ruling(), ..decision });
-    match verdict {
-        Verdict::Happened { response, reference } => {
-            let policy = &unresolved.work.policy;
-            let terms = terms(policy, now);
-            referred(head, reference).with(State::Succeeded { response, terms })
-        }
-        Verdict::FailedForGood { failure } => {
-            let terms = terms(&unresolved.work.policy, now);
-            head.with(State::FailedTerminal { failure, cause: TerminalCause::Reported, terms })
-        }
-        // Exactly one more attempt may run, also beyond the attempt limit: a decision outranks a default.
-        Verdict::DidNotHappen => head.with(State::FailedRetryable(Retryable {
-            work: Work { doubt: None, ..unresolved.work },
-            cause: RetryCause::Verdict,
-            retry_at: now,
-        })),
-        Verdict::StillUnknown { probe_at } => head.with(State::Unknown(Unresolved { probe_at, ..unresolved })),
     }
 }

@@ -308,7 +308,10 @@ pub(crate) fn turned_away(answer: Answer, moment: Moment) -> Result<Begin> {
         Answer::Unknown(record) => UnknownOutcome::of(&record).map(Begin::Unknown),
         Answer::Conflict(record) => Some(Begin::Conflict(Conflict::of(&record))),
         Answer::Expired(record) => Expired::of(&record).map(Begin::Expired),
-        Answer::Granted(_, Grant::Fresh | Grant::Resend) | Answer::Accepted(_) | Answer::Nothing => None,
+        Answer::Granted(_, Grant::Fresh | Grant::Resend)
+        | Answer::Accepted(_)
+        | Answer::Probing(_)
+        | Answer::Nothing => None,
     }
     .ok_or_else(|| odd_answer("an answer that does not fit its record"))
 }

@@ -57,6 +57,7 @@ pub(super) struct Body<Str, Digest, Decisions, Stored> {
     operation: Str,
     key: Str,
     step: Str,
+    index: Option<u32>,
     algorithm: u8,
     payload_len: u64,
     digest: Digest,
@@ -88,12 +89,14 @@ pub(super) fn encode(record: &Record) -> Vec<u8> {
 pub(super) fn body_of<Digest>(record: &Record, digest: Digest) -> Body<&str, Digest, &[Decision], &State> {
     let head = &record.head;
     let (algorithm, payload_len, _) = head.fingerprint.to_stored();
+    let (step, index) = head.identity.step_parts();
     Body {
         kind: head.identity.kind.code(),
         tenant: head.identity.key.tenant(),
         operation: head.identity.key.operation(),
         key: head.identity.key.key(),
-        step: &head.identity.step,
+        step,
+        index,
         algorithm,
         payload_len,
         digest,
@@ -149,9 +152,9 @@ pub(super) fn record_of<Str: AsRef<str>, Digest: AsRef<[u8]>>(
     response: &[u8],
 ) -> Result<Record, DecodeError> {
     let kind = Kind::from_code(body.kind).ok_or(Damaged("the row's kind is not known"))?;
-    let [tenant, operation, key, step] = [&body.tenant, &body.operation, &body.key, &body.step].map(AsRef::as_ref);
-    let identity = Identity::from_parts(kind, tenant, operation, key, step)
-        .map_err(|_| Damaged("the row's identity is out of bounds"))?;
+    let parts = [&body.tenant, &body.operation, &body.key, &body.step].map(AsRef::as_ref);
+    let identity =
+        Identity::from_parts(kind, parts, body.index).map_err(|_| Damaged("the row's identity is out of bounds"))?;
     let fingerprint = fingerprint(body.algorithm, body.payload_len, body.digest.as_ref())?;
     let reference = body
         .reference

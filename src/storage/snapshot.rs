@@ -51,8 +51,8 @@ impl Snapshot {
         after: Option<&Identity>,
         mut visit: impl FnMut(Record) -> Result<Visit>,
     ) -> Result<()> {
-        let start = after.map_or((kind.code(), "", "", "", ""), index_key);
-        let end = (kind.code() + 1, "", "", "", "");
+        let start = after.map_or((kind.code(), "", "", "", "", 0), index_key);
+        let end = (kind.code() + 1, "", "", "", "", 0);
         for entry in self.index.range(start..end).map_err(fault::storage)? {
             let (key, id) = entry.map_err(fault::storage)?;
             if after.is_some() && key.value() == start {

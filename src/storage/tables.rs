@@ -19,8 +19,9 @@ macro_rules! table {
     };
 }
 
-/// `(kind, tenant, operation, key, step)`: separate fields, never joined.
-pub(super) type IndexKey = (u8, &'static str, &'static str, &'static str, &'static str);
+/// `(kind, tenant, operation, key, step, turn)`: separate fields, never joined. The turn of a step that is taken once
+/// is 0, the first one of a loop 1.
+pub(super) type IndexKey = (u8, &'static str, &'static str, &'static str, &'static str, u64);
 /// `(status, due, incarnation, since)`.
 pub(super) type UnsettledValue = (u8, u64, u64, u64);
 /// `(due, id)`.
@@ -78,9 +79,11 @@ pub(super) mod meta {
     pub(in crate::storage) const SEQUENCE: &str = "sequence";
 }
 
-pub(super) fn index_key(identity: &Identity) -> (u8, &str, &str, &str, &str) {
+pub(super) fn index_key(identity: &Identity) -> (u8, &str, &str, &str, &str, u64) {
     let key = &identity.key;
-    (identity.kind.code(), key.tenant(), key.operation(), key.key(), &identity.step)
+    let (step, index) = identity.step_parts();
+    let turn = index.map_or(0, |index| u64::from(index) + 1);
+    (identity.kind.code(), key.tenant(), key.operation(), key.key(), step, turn)
 }
 
 pub(super) fn unsettled_value(row: &UnsettledRow) -> UnsettledValue {

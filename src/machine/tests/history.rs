@@ -8,8 +8,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::machine::event::{Answer, Change, Grant, Verdict};
-use crate::machine::record::{Decision, Ruling, Status};
+use crate::machine::event::{About, Answer, Change, Grant, Verdict};
+use crate::machine::record::Status;
 use crate::machine::transition::transition;
 
 const WINDOW: u64 = 3_600_000;
@@ -165,13 +165,12 @@ impl World {
     }
 
     fn decide(&mut self) {
-        let decision = Decision { at: PAST, by: "jane".into(), reason: "looked".into(), ruling: Ruling::StillUnknown };
         let verdict = if self.effects.is_empty() {
             Verdict::DidNotHappen
         } else {
             Verdict::Happened { response: Response::Absent, reference: None }
         };
-        if self.event(Event::Resolve(verdict, decision, None)).is_some() {
+        if self.event(Event::Resolve(verdict, decision(), About::Whatever)).is_some() {
             // "It did not happen" is only true of what cannot happen any more.
             self.agents.iter_mut().for_each(|agent| agent.done = true);
         }

@@ -5,13 +5,13 @@ mod messages;
 mod rules;
 mod table;
 
-use super::event::{Context, Event, Intent, Phase, Settlement};
+use super::event::{Context, Event, Intent, Phase, ProbeTerms, Settlement};
 use super::fingerprint::Fingerprint;
 use super::key::{Identity, OperationKey};
 use super::policy::{Backoff, Policy, Retry};
 use super::record::{
-    Doubt, Ended, FirstStart, Head, Held, Holder, Lease, Record, RecordId, RetryCause, Retryable, State, TerminalCause,
-    Terms, Token, UnknownCause, Unresolved, Work,
+    Decision, Doubt, Ended, FirstStart, Head, Held, Holder, Inquiry, Lease, Record, RecordId, RetryCause, Retryable,
+    Ruling, State, TerminalCause, Terms, Token, UnknownCause, Unresolved, Witness, Work,
 };
 use super::response::{FailureReport, Response};
 use super::time::{Span, Timestamp};
@@ -120,8 +120,32 @@ fn unknown(work: Work) -> Record {
         failure: None,
         holder: OURS,
         probes: 0,
-        probe_at: PAST,
+        inquiry: Inquiry::Open { at: PAST },
     }))
+}
+
+/// An unknown outcome of which somebody asks, or asked, the provider; nothing but that keeps it from a re-send.
+fn asked(inquiry: Inquiry) -> Record {
+    let Record { head, state } = unknown(Work { policy: deduping(), ..work() });
+    match state {
+        State::Unknown(unresolved) => head.with(State::Unknown(Unresolved { inquiry, ..unresolved })),
+        state => head.with(state),
+    }
+}
+
+fn probing() -> ProbeTerms {
+    ProbeTerms { lease: Span::from_secs(60), probes_max: 3, backoff: Backoff::none(), early: false }
+}
+
+fn decision() -> Decision {
+    Decision {
+        at: PAST,
+        witness: Witness::Person,
+        by: "jane".into(),
+        reason: "asked them".into(),
+        ruling: Ruling::StillUnknown,
+        attempt: 0,
+    }
 }
 
 fn terms(expires_at: Timestamp, purge_at: Timestamp) -> Terms {

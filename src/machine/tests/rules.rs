@@ -1,9 +1,9 @@
 //! Each rule's details: what exactly is written where the table only names a status.
 
 use super::*;
-use crate::machine::event::{Answer, Change, Grant, Rejection, Verdict};
+use crate::machine::event::{About, Answer, Change, Grant, Rejection, Verdict};
 use crate::machine::policy::Retention;
-use crate::machine::record::{Decision, Ruling, Status};
+use crate::machine::record::{Ruling, Status};
 use crate::machine::response::ExternalReference;
 use crate::machine::transition::transition;
 
@@ -36,10 +36,6 @@ fn asks_deduping() -> Intent {
 
 fn reference(name: &str) -> ExternalReference {
     ExternalReference::new(name).expect("valid")
-}
-
-fn decision() -> Decision {
-    Decision { at: PAST, by: "jane".into(), reason: "asked them".into(), ruling: Ruling::StillUnknown }
 }
 
 #[track_caller]
@@ -161,7 +157,7 @@ fn last_permitted_attempt_that_fails_makes_the_failure_final() {
 fn verdict_that_it_did_not_happen_grants_one_more_attempt_beyond_the_limit() {
     let last = Policy { attempts_max: ATTEMPT, ..policy() };
     let lost = unknown(Work { policy: last, ..work() });
-    let found = after(&lost, Event::Resolve(Verdict::DidNotHappen, decision(), None));
+    let found = after(&lost, Event::Resolve(Verdict::DidNotHappen, decision(), About::Whatever));
     let asked = Intent { policy: last, ..intent() };
     let granted = after(&found, Event::Begin(asked));
     assert_eq!(granted.head.attempt, ATTEMPT + 1);
@@ -174,7 +170,7 @@ fn verdict_that_it_did_not_happen_grants_one_more_attempt_beyond_the_limit() {
 
 #[test]
 fn decision_is_kept_with_its_instant_and_what_it_said() {
-    let resolved = after(&unknown(work()), Event::Resolve(Verdict::DidNotHappen, decision(), None));
+    let resolved = after(&unknown(work()), Event::Resolve(Verdict::DidNotHappen, decision(), About::Whatever));
     let [kept] = &resolved.head.decisions[..] else { panic!("one decision") };
     assert_eq!((kept.at, kept.ruling), (NOW, Ruling::DidNotHappen));
     assert_eq!((&*kept.by, &*kept.reason), ("jane", "asked them"));
@@ -182,7 +178,7 @@ fn decision_is_kept_with_its_instant_and_what_it_said() {
 
 #[test]
 fn owner_who_did_it_is_believed_after_a_verdict_that_it_did_not_happen_while_nobody_else_ran() {
-    let found = after(&unknown(work()), Event::Resolve(Verdict::DidNotHappen, decision(), None));
+    let found = after(&unknown(work()), Event::Resolve(Verdict::DidNotHappen, decision(), About::Whatever));
     assert_eq!(after(&found, settle(success())).status(), Status::Succeeded);
     let granted = after(&found, Event::Begin(intent()));
     assert_eq!(transition(Some(granted), settle(success()), &context()), Err(Rejection::LeaseLost));
@@ -194,18 +190,19 @@ fn external_reference_stays_until_a_fresh_attempt() {
     let lost = after(&referred, Event::OwnerGone);
     assert_eq!(lost.head.reference, Some(reference("ch_1")));
     let happened = Verdict::Happened { response: Response::Absent, reference: None };
-    let settled = after(&lost, Event::Resolve(happened, decision(), None));
+    let settled = after(&lost, Event::Resolve(happened, decision(), About::Whatever));
     assert_eq!(settled.head.reference, Some(reference("ch_1")));
     let tombstone = after_at(&settled, Event::Tick, &at(1_000_000 + 8 * 86_400_000));
     assert_eq!((tombstone.status(), tombstone.head.reference), (Status::Tombstone, Some(reference("ch_1"))));
-    let found = after(&lost, Event::Resolve(Verdict::DidNotHappen, decision(), None));
+    let found = after(&lost, Event::Resolve(Verdict::DidNotHappen, decision(), About::Whatever));
     assert_eq!(after(&found, Event::Begin(intent())).head.reference, None, "a probe must not follow the old one");
 }
 
 #[test]
 fn checkpoint_reaches_the_next_attempt() {
     let noted = after(&executing(FUTURE), Event::Checkpoint(token(), b"page 3".to_vec()));
-    let found = after(&after(&noted, Event::OwnerGone), Event::Resolve(Verdict::DidNotHappen, decision(), None));
+    let found =
+        after(&after(&noted, Event::OwnerGone), Event::Resolve(Verdict::DidNotHappen, decision(), About::Whatever));
     let State::Executing(next) = after(&found, Event::Begin(intent())).state else { panic!("executing") };
     assert_eq!(next.work.checkpoint.as_deref(), Some(&b"page 3"[..]));
 }
@@ -223,7 +220,7 @@ fn fresh_downstream_key_is_the_next_generation_and_starts_a_fresh_window() {
 #[test]
 fn every_other_way_back_keeps_the_downstream_key() {
     let plain = after(&executing(FUTURE), settle(Settlement::FailedRetryable { failure: failure(), retry: retry() }));
-    let verdict = after(&unknown(work()), Event::Resolve(Verdict::DidNotHappen, decision(), None));
+    let verdict = after(&unknown(work()), Event::Resolve(Verdict::DidNotHappen, decision(), About::Whatever));
     let released = after(&executing(FUTURE), settle(Settlement::Released));
     for record in [plain, verdict, released] {
         assert_eq!(record.head.generation, 0);
@@ -300,7 +297,7 @@ fn last_permitted_resend_that_fails_does_not_make_the_failure_final() {
 #[test]
 fn doubt_ends_with_a_verdict_that_it_did_not_happen() {
     let lost = after(&resent(), Event::OwnerGone);
-    let found = after(&lost, Event::Resolve(Verdict::DidNotHappen, decision(), None));
+    let found = after(&lost, Event::Resolve(Verdict::DidNotHappen, decision(), About::Whatever));
     let granted = after(&found, Event::Begin(intent()));
     let failed = after(&granted, Event::Settle(granted.token(), Settlement::Released));
     assert_eq!(failed.status(), Status::FailedRetryable);
@@ -336,7 +333,7 @@ fn what_is_given_up_shows_why_and_what_is_known() {
 /// Somebody else decided in the meantime, and a newer attempt was lost as well: the old look says nothing about it.
 #[test]
 fn verdict_about_an_earlier_attempt_is_refused() {
-    let verdict = |attempt| Event::Resolve(Verdict::DidNotHappen, decision(), Some(attempt));
+    let verdict = |attempt| Event::Resolve(Verdict::DidNotHappen, decision(), About::Attempt(attempt));
     let lost = unknown(work());
     assert_eq!(transition(Some(lost.clone()), verdict(ATTEMPT - 1), &context()), Err(Rejection::OtherAttempt(ATTEMPT)));
     assert_eq!(after(&lost, verdict(ATTEMPT)).status(), Status::FailedRetryable);

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::machine::event::{Answer, Change, Grant, Rejection, Transition, Verdict};
-use crate::machine::record::{Decision, Ruling};
+use crate::machine::event::{About, Answer, Change, Grant, ProbeTerms, Rejection, Transition, Verdict};
+use crate::machine::record::Inquiry;
 use crate::machine::response::ExternalReference;
 use crate::machine::retention::Aged;
 use crate::machine::transition::transition;
@@ -14,7 +14,7 @@ use crate::machine::transition::transition;
 const TABLE: &str = "
 begin: absent over reserved_lapsed retry_due retry_verdict -> granted executing
 begin: reserved executing resent -> in progress
-begin: executing_lapsed unknown resendable -> unknown
+begin: executing_lapsed unknown resendable undue asked for_person -> unknown
 begin: retry_waiting -> retry later
 begin: succeeded failed exhausted -> replay
 begin: succeeded_expired failed_expired tomb_succeeded tomb_failed -> expired
@@ -22,13 +22,13 @@ begin: succeeded_expired failed_expired tomb_succeeded tomb_failed -> expired
 begin_deduping: absent over reserved_lapsed retry_due retry_verdict -> granted executing
 begin_deduping: resendable -> resend executing
 begin_deduping: reserved executing resent -> in progress
-begin_deduping: executing_lapsed unknown -> unknown
+begin_deduping: executing_lapsed unknown undue asked for_person -> unknown
 begin_deduping: retry_waiting -> retry later
 begin_deduping: succeeded failed exhausted -> replay
 begin_deduping: succeeded_expired failed_expired tomb_succeeded tomb_failed -> expired
 
 begin_unheard: absent over reserved reserved_lapsed executing executing_lapsed retry_due retry_verdict -> granted executing
-begin_unheard: unknown resendable -> granted executing
+begin_unheard: unknown resendable undue asked for_person -> granted executing
 begin_unheard: resent -> in progress
 begin_unheard: retry_waiting -> retry later
 begin_unheard: succeeded failed exhausted -> replay
@@ -36,70 +36,70 @@ begin_unheard: succeeded_expired failed_expired tomb_succeeded tomb_failed -> ex
 
 begin_altered: absent over -> granted executing
 begin_altered: reserved reserved_lapsed executing executing_lapsed resent -> conflict
-begin_altered: retry_due retry_waiting retry_verdict unknown resendable -> conflict
+begin_altered: retry_due retry_waiting retry_verdict unknown resendable undue asked for_person -> conflict
 begin_altered: succeeded succeeded_expired failed failed_expired exhausted tomb_succeeded tomb_failed -> conflict
 
 reserve: absent over reserved_lapsed retry_due retry_verdict -> granted reserved
 reserve: reserved executing resent -> in progress
-reserve: executing_lapsed unknown resendable -> unknown
+reserve: executing_lapsed unknown resendable undue asked for_person -> unknown
 reserve: retry_waiting -> retry later
 reserve: succeeded failed exhausted -> replay
 reserve: succeeded_expired failed_expired tomb_succeeded tomb_failed -> expired
 
 +start: reserved -> accepted executing
 +start: executing resent -> accepted
-+start: absent over reserved_lapsed executing_lapsed retry_due retry_waiting retry_verdict unknown resendable -> lease lost
++start: absent over reserved_lapsed executing_lapsed retry_due retry_waiting retry_verdict unknown resendable undue asked for_person -> lease lost
 +start: succeeded succeeded_expired failed failed_expired exhausted tomb_succeeded tomb_failed -> lease lost
 
 +heartbeat: reserved -> accepted reserved
 +heartbeat: executing resent -> accepted executing
 +heartbeat: absent over reserved_lapsed executing_lapsed retry_due retry_waiting retry_verdict -> lease lost
-+heartbeat: unknown resendable -> lease lost
++heartbeat: unknown resendable undue asked for_person -> lease lost
 +heartbeat: succeeded succeeded_expired failed failed_expired exhausted tomb_succeeded tomb_failed -> lease lost
 
 +checkpoint: reserved -> accepted reserved
 +checkpoint: executing resent -> accepted executing
 +checkpoint: absent over reserved_lapsed executing_lapsed retry_due retry_waiting retry_verdict -> lease lost
-+checkpoint: unknown resendable -> lease lost
++checkpoint: unknown resendable undue asked for_person -> lease lost
 +checkpoint: succeeded succeeded_expired failed failed_expired exhausted tomb_succeeded tomb_failed -> lease lost
 
 +refer: reserved -> accepted reserved
 +refer: executing resent -> accepted executing
 +refer: absent over reserved_lapsed executing_lapsed retry_due retry_waiting retry_verdict -> lease lost
-+refer: unknown resendable -> lease lost
++refer: unknown resendable undue asked for_person -> lease lost
 +refer: succeeded succeeded_expired failed failed_expired exhausted tomb_succeeded tomb_failed -> lease lost
 
-+succeed: executing executing_lapsed resent unknown resendable retry_verdict -> accepted succeeded
++succeed: executing executing_lapsed resent unknown resendable undue asked for_person retry_verdict -> accepted succeeded
 +succeed: reserved -> not started
 +succeed: absent over reserved_lapsed -> lease lost
 +succeed: succeeded succeeded_expired tomb_succeeded -> accepted
 +succeed: retry_due retry_waiting failed failed_expired exhausted tomb_failed -> already settled
 
-+succeed_otherwise: executing executing_lapsed resent unknown resendable retry_verdict -> accepted succeeded
++succeed_otherwise: executing executing_lapsed resent unknown resendable undue asked for_person retry_verdict -> accepted succeeded
 +succeed_otherwise: reserved -> not started
 +succeed_otherwise: absent over reserved_lapsed -> lease lost
 +succeed_otherwise: succeeded_expired tomb_succeeded -> accepted
 +succeed_otherwise: retry_due retry_waiting succeeded failed failed_expired exhausted tomb_failed -> already settled
 
-+fail: executing executing_lapsed resent unknown resendable retry_verdict -> accepted failed_terminal
++fail: executing executing_lapsed resent unknown resendable undue asked for_person retry_verdict -> accepted failed_terminal
 +fail: reserved -> not started
 +fail: absent over reserved_lapsed -> lease lost
 +fail: failed failed_expired tomb_failed -> accepted
 +fail: retry_due retry_waiting succeeded succeeded_expired exhausted tomb_succeeded -> already settled
 
-+retry: reserved executing executing_lapsed unknown resendable -> accepted failed_retryable
++retry: reserved executing executing_lapsed unknown resendable undue asked for_person -> accepted failed_retryable
 +retry: resent -> accepted unknown
 +retry: reserved_lapsed retry_due retry_waiting retry_verdict exhausted -> accepted
 +retry: absent over -> lease lost
 +retry: succeeded succeeded_expired failed failed_expired tomb_succeeded tomb_failed -> already settled
 
-+give_up: executing executing_lapsed resent unknown resendable -> accepted unknown
++give_up: executing executing_lapsed resent unknown resendable undue asked for_person -> accepted unknown
 +give_up: reserved -> not started
 +give_up: absent over reserved_lapsed -> lease lost
 +give_up: retry_due retry_waiting retry_verdict -> already settled
 +give_up: succeeded succeeded_expired failed failed_expired exhausted tomb_succeeded tomb_failed -> already settled
 
-+release: reserved executing executing_lapsed unknown resendable -> accepted failed_retryable
++release: reserved executing executing_lapsed unknown resendable undue asked for_person -> accepted failed_retryable
 +release: resent -> accepted unknown
 +release: reserved_lapsed retry_verdict -> accepted
 +release: absent over -> lease lost
@@ -111,17 +111,17 @@ reserve: succeeded_expired failed_expired tomb_succeeded tomb_failed -> expired
 +abandon: reserved_lapsed -> accepted failed_retryable
 +abandon: executing_lapsed -> accepted unknown
 +abandon: succeeded_expired failed_expired -> accepted tombstone
-+abandon: retry_due retry_waiting retry_verdict unknown resendable -> accepted
++abandon: retry_due retry_waiting retry_verdict unknown resendable undue asked for_person -> accepted
 +abandon: succeeded failed exhausted tomb_succeeded tomb_failed -> accepted
 +abandon: absent over -> lease lost
 
 -start -heartbeat -checkpoint -refer: absent over reserved reserved_lapsed executing executing_lapsed resent -> lease lost
--start -heartbeat -checkpoint -refer: retry_due retry_waiting retry_verdict unknown resendable -> lease lost
+-start -heartbeat -checkpoint -refer: retry_due retry_waiting retry_verdict unknown resendable undue asked for_person -> lease lost
 -start -heartbeat -checkpoint -refer: succeeded succeeded_expired failed failed_expired exhausted -> lease lost
 -start -heartbeat -checkpoint -refer: tomb_succeeded tomb_failed -> lease lost
 -succeed -fail -retry -give_up -release -abandon: absent over reserved reserved_lapsed executing -> lease lost
 -succeed -fail -retry -give_up -release -abandon: executing_lapsed resent retry_due retry_waiting -> lease lost
--succeed -fail -retry -give_up -release -abandon: retry_verdict unknown resendable succeeded failed -> lease lost
+-succeed -fail -retry -give_up -release -abandon: retry_verdict unknown resendable undue asked for_person succeeded failed -> lease lost
 -succeed -fail -retry -give_up -release -abandon: succeeded_expired failed_expired exhausted -> lease lost
 -succeed -fail -retry -give_up -release -abandon: tomb_succeeded tomb_failed -> lease lost
 
@@ -129,7 +129,7 @@ owner_gone: absent over -> nothing
 owner_gone: reserved reserved_lapsed -> accepted failed_retryable
 owner_gone: executing executing_lapsed resent -> accepted unknown
 owner_gone: succeeded_expired failed_expired -> accepted tombstone
-owner_gone: retry_due retry_waiting retry_verdict unknown resendable -> accepted
+owner_gone: retry_due retry_waiting retry_verdict unknown resendable undue asked for_person -> accepted
 owner_gone: succeeded failed exhausted tomb_succeeded tomb_failed -> accepted
 
 tick: absent -> nothing
@@ -137,18 +137,34 @@ tick: over -> nothing removed
 tick: reserved_lapsed -> accepted failed_retryable
 tick: executing_lapsed -> accepted unknown
 tick: succeeded_expired failed_expired -> accepted tombstone
-tick: reserved executing resent retry_due retry_waiting retry_verdict unknown resendable -> accepted
+tick: reserved executing resent retry_due retry_waiting retry_verdict unknown resendable undue asked for_person -> accepted
 tick: succeeded failed exhausted tomb_succeeded tomb_failed -> accepted
 
-happened: executing_lapsed unknown resendable -> accepted succeeded
-failed_for_good: executing_lapsed unknown resendable -> accepted failed_terminal
-did_not_happen: executing_lapsed unknown resendable -> accepted failed_retryable
-still_unknown: executing_lapsed unknown resendable -> accepted unknown
+happened: executing_lapsed unknown resendable undue asked for_person -> accepted succeeded
+failed_for_good: executing_lapsed unknown resendable undue asked for_person -> accepted failed_terminal
+did_not_happen: executing_lapsed unknown resendable undue asked for_person -> accepted failed_retryable
+still_unknown: executing_lapsed unknown resendable undue asked for_person -> accepted unknown
 happened failed_for_good did_not_happen still_unknown: absent over -> absent
 happened failed_for_good did_not_happen still_unknown: reserved reserved_lapsed executing resent -> not unknown
 happened failed_for_good did_not_happen still_unknown: retry_due retry_waiting retry_verdict -> not unknown
 happened failed_for_good did_not_happen still_unknown: succeeded succeeded_expired failed failed_expired -> not unknown
 happened failed_for_good did_not_happen still_unknown: exhausted tomb_succeeded tomb_failed -> not unknown
+
+probe: executing_lapsed unknown resendable -> probing unknown
+probe: undue -> not due
+probe: asked -> asked elsewhere
+probe: for_person -> for person
+probe_early: executing_lapsed unknown resendable undue -> probing unknown
+probe_early: asked -> asked elsewhere
+probe_early: for_person -> for person
+probe_spent: executing_lapsed unknown resendable -> accepted unknown
+probe_spent: undue -> not due
+probe_spent: asked -> asked elsewhere
+probe_spent: for_person -> for person
+probe probe_early probe_spent: absent over -> absent
+probe probe_early probe_spent: reserved reserved_lapsed executing resent retry_due retry_waiting retry_verdict -> not unknown
+probe probe_early probe_spent: succeeded succeeded_expired failed failed_expired exhausted -> not unknown
+probe probe_early probe_spent: tomb_succeeded tomb_failed -> not unknown
 ";
 
 fn states() -> Vec<(&'static str, Option<Record>)> {
@@ -168,6 +184,9 @@ fn states() -> Vec<(&'static str, Option<Record>)> {
         ("retry_verdict", Some(retryable(RetryCause::Verdict, PAST))),
         ("unknown", Some(unknown(opaque.clone()))),
         ("resendable", Some(unknown(Work { policy: deduping(), ..opaque }))),
+        ("undue", Some(asked(Inquiry::Open { at: FUTURE }))),
+        ("asked", Some(asked(Inquiry::Asking { until: FUTURE }))),
+        ("for_person", Some(asked(Inquiry::ForPerson))),
         ("succeeded", Some(succeeded(terms(FUTURE, FUTURE)))),
         ("succeeded_expired", Some(succeeded(terms(NOW, FUTURE)))),
         ("failed", Some(failed(TerminalCause::Reported))),
@@ -181,7 +200,6 @@ fn states() -> Vec<(&'static str, Option<Record>)> {
 fn events() -> Vec<(String, Event)> {
     let altered = Intent { fingerprint: Fingerprint::of_bytes(b"another payload"), ..intent() };
     let unheard = Intent { unheard: vec![OURS], ..intent() };
-    let decision = Decision { at: PAST, by: "jane".into(), reason: "asked".into(), ruling: Ruling::StillUnknown };
     let plain = [
         ("begin", Event::Begin(intent())),
         ("begin_deduping", Event::Begin(Intent { policy: deduping(), ..intent() })),
@@ -190,13 +208,23 @@ fn events() -> Vec<(String, Event)> {
         ("reserve", Event::Begin(Intent { phase: Phase::Reserve, ..intent() })),
         ("owner_gone", Event::OwnerGone),
         ("tick", Event::Tick),
+        ("probe", Event::Probe(probing())),
+        ("probe_early", Event::Probe(ProbeTerms { early: true, ..probing() })),
+        ("probe_spent", Event::Probe(ProbeTerms { probes_max: 0, ..probing() })),
         (
             "happened",
-            Event::Resolve(Verdict::Happened { response: Response::Absent, reference: None }, decision.clone(), None),
+            Event::Resolve(
+                Verdict::Happened { response: Response::Absent, reference: None },
+                decision(),
+                About::Whatever,
+            ),
         ),
-        ("failed_for_good", Event::Resolve(Verdict::FailedForGood { failure: failure() }, decision.clone(), None)),
-        ("did_not_happen", Event::Resolve(Verdict::DidNotHappen, decision.clone(), None)),
-        ("still_unknown", Event::Resolve(Verdict::StillUnknown { probe_at: FUTURE }, decision, None)),
+        ("failed_for_good", Event::Resolve(Verdict::FailedForGood { failure: failure() }, decision(), About::Whatever)),
+        ("did_not_happen", Event::Resolve(Verdict::DidNotHappen, decision(), About::Whatever)),
+        (
+            "still_unknown",
+            Event::Resolve(Verdict::StillUnknown { next: Span::from_secs(1) }, decision(), About::Whatever),
+        ),
     ];
     let otherwise = Settlement::Succeeded { response: Response::Absent, reference: None };
     let with_token = |token: Token| {
@@ -249,6 +277,9 @@ fn outcome(result: &Result<Transition, Rejection>) -> String {
         Err(Rejection::Absent) => return "absent".into(),
         Err(Rejection::NotUnknown(_)) => return "not unknown".into(),
         Err(Rejection::OtherAttempt(_)) => return "other attempt".into(),
+        Err(Rejection::AskedElsewhere) => return "asked elsewhere".into(),
+        Err(Rejection::NotDue) => return "not due".into(),
+        Err(Rejection::ForPerson) => return "for person".into(),
     };
     let answer = match answer {
         Answer::Granted(_, Grant::Fresh) => "granted",
@@ -260,6 +291,7 @@ fn outcome(result: &Result<Transition, Rejection>) -> String {
         Answer::Conflict(_) => "conflict",
         Answer::Expired(_) => "expired",
         Answer::Accepted(_) => "accepted",
+        Answer::Probing(_) => "probing",
         Answer::Nothing => "nothing",
     };
     match change {
@@ -311,7 +343,8 @@ fn no_cell_changes_what_must_never_change() {
                 | Answer::Unknown(record)
                 | Answer::Conflict(record)
                 | Answer::Expired(record)
-                | Answer::Accepted(record) => Some(record.as_ref()),
+                | Answer::Accepted(record)
+                | Answer::Probing(record) => Some(record.as_ref()),
                 Answer::Nothing => None,
             };
             let Change::Put(written) = &change else {

@@ -97,7 +97,7 @@ fn index_row_to_the_record_of_another_is_found() {
 #[test]
 fn index_row_that_leads_nowhere_is_found() {
     let found = audit_after(|txn| {
-        txn.open_table(INDEX).unwrap().insert((1, "t", "o", "nobody", ""), 999).unwrap();
+        txn.open_table(INDEX).unwrap().insert((1, "t", "o", "nobody", "", 0), 999).unwrap();
     });
     assert_eq!(found, [Problem::StrayIndexRow { record: 999 }]);
 }

@@ -111,8 +111,8 @@ fn store_with_row(change: impl FnOnce(&mut Vec<u8>)) -> (LabBackend, Vec<u8>, St
 
 #[test]
 fn row_of_a_newer_format_codec_or_fingerprint_is_refused_and_left_as_it_is() {
-    // The algorithm's number lies behind kind, tenant, operation, key and step in the body.
-    let algorithm_at = 14 + 1 + (1 + "lab".len()) + (1 + "act".len()) + (1 + "a".len()) + 1;
+    // The algorithm's number lies behind kind, tenant, operation, key, step and index in the body.
+    let algorithm_at = 14 + 1 + (1 + "lab".len()) + (1 + "act".len()) + (1 + "a".len()) + 1 + 1;
     assert_eq!(encode(&settled())[algorithm_at], Fingerprint::unchecked().to_stored().0);
     for (at, value) in [(0, 2), (0, 255), (1, 2), (1, 255), (algorithm_at, 200)] {
         let (backend, row, store) = store_with_row(|row| row[at] = value);

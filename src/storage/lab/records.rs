@@ -8,8 +8,8 @@ use crate::machine::key::{Identity, Kind};
 use crate::machine::limits::DECISIONS_MAX;
 use crate::machine::policy::{Backoff, Policy, Retention};
 use crate::machine::record::{
-    Decision, Doubt, Ended, FirstStart, Head, Held, Holder, Lease, Record, RecordId, RetryCause, Retryable, Ruling,
-    State, TerminalCause, Terms, UnknownCause, Unresolved, Work,
+    Decision, Doubt, Ended, FirstStart, Head, Held, Holder, Inquiry, Lease, Record, RecordId, RetryCause, Retryable,
+    Ruling, State, TerminalCause, Terms, UnknownCause, Unresolved, Witness, Work,
 };
 use crate::machine::response::{ExternalReference, FailureReport, Response, ResponsePolicy};
 use crate::machine::time::{Span, Timestamp};
@@ -48,7 +48,7 @@ pub(super) fn samples() -> Vec<(&'static str, Record)> {
         failure: None,
         holder,
         probes: 2,
-        probe_at: at(90),
+        inquiry: Inquiry::Open { at: at(90) },
     };
     let states = [
         ("reserved", State::Reserved(Held { work: plain.clone(), lease })),
@@ -69,8 +69,14 @@ pub(super) fn samples() -> Vec<(&'static str, Record)> {
         ("unknown", State::Unknown(unresolved.clone())),
         (
             "unknown_given_up",
-            State::Unknown(Unresolved { cause: UnknownCause::GaveUp, failure: Some(failure.clone()), ..unresolved }),
+            State::Unknown(Unresolved {
+                cause: UnknownCause::GaveUp,
+                failure: Some(failure.clone()),
+                inquiry: Inquiry::Asking { until: at(120) },
+                ..unresolved.clone()
+            }),
         ),
+        ("unknown_for_person", State::Unknown(Unresolved { inquiry: Inquiry::ForPerson, ..unresolved })),
         ("succeeded", State::Succeeded { response: Response::from("{\"receipt\":17}"), terms }),
         ("succeeded_empty", State::Succeeded { response: Response::from(""), terms }),
         ("succeeded_without_value", State::Succeeded { response: Response::Absent, terms }),
@@ -93,10 +99,21 @@ pub(super) fn samples() -> Vec<(&'static str, Record)> {
 /// Every second one has everything.
 fn head(id: u64) -> Head {
     let full = id.is_multiple_of(2);
-    let (kind, step) = if full { (Kind::Step, "step 1") } else { (Kind::Operation, "") };
-    let identity = Identity::from_parts(kind, "acme", "charge", &format!("invoice-{id}"), step).expect("valid parts");
-    let decision =
-        Decision { at: at(50), by: "ops".into(), reason: "saw it at the provider".into(), ruling: Ruling::Happened };
+    let (kind, step, index) = match id % 4 {
+        0 => (Kind::Step, "step 1", None),
+        2 => (Kind::Step, "step 1", Some(7)),
+        _ => (Kind::Operation, "", None),
+    };
+    let key = format!("invoice-{id}");
+    let identity = Identity::from_parts(kind, ["acme", "charge", &key, step], index).expect("valid parts");
+    let decision = Decision {
+        at: at(50),
+        witness: if id % 4 == 0 { Witness::Person } else { Witness::Probe },
+        by: "ops".into(),
+        reason: "saw it at the provider".into(),
+        ruling: Ruling::Happened,
+        attempt: 1,
+    };
     Head {
         id: RecordId(id),
         identity,
@@ -211,7 +228,7 @@ fn state() -> impl Strategy<Value = State> {
     let ended = prop_oneof![Just(Ended::Succeeded), Just(Ended::FailedTerminal)];
     let terminal = prop_oneof![Just(TerminalCause::Reported), Just(TerminalCause::AttemptsExhausted)];
     let unresolved =
-        (work(), unknown_cause(), instant(), proptest::option::of(failure()), holder(), any::<u32>(), instant());
+        (work(), unknown_cause(), instant(), proptest::option::of(failure()), holder(), any::<u32>(), inquiry());
     prop_oneof![
         held().prop_map(State::Reserved),
         held().prop_map(State::Executing),
@@ -220,8 +237,8 @@ fn state() -> impl Strategy<Value = State> {
             cause,
             retry_at
         })),
-        unresolved.prop_map(|(work, cause, since, failure, holder, probes, probe_at)| {
-            State::Unknown(Unresolved { work, cause, since, failure, holder, probes, probe_at })
+        unresolved.prop_map(|(work, cause, since, failure, holder, probes, inquiry)| {
+            State::Unknown(Unresolved { work, cause, since, failure, holder, probes, inquiry })
         }),
         (response(), terms()).prop_map(|(response, terms)| State::Succeeded { response, terms }),
         (failure(), terminal, terms()).prop_map(|(failure, cause, terms)| State::FailedTerminal {
@@ -233,12 +250,24 @@ fn state() -> impl Strategy<Value = State> {
     ]
 }
 
+fn inquiry() -> impl Strategy<Value = Inquiry> {
+    prop_oneof![
+        instant().prop_map(|at| Inquiry::Open { at }),
+        instant().prop_map(|until| Inquiry::Asking { until }),
+        Just(Inquiry::ForPerson),
+    ]
+}
+
 fn identity() -> impl Strategy<Value = Identity> {
     let kind = proptest::sample::select(Kind::ALL.to_vec());
-    let step = prop_oneof![Just(String::new()), text(16)];
-    (kind, text(16), text(16), text(64), step).prop_map(|(kind, tenant, operation, key, step)| {
-        Identity::from_parts(kind, &tenant, &operation, &key, &step).expect("within the bounds")
-    })
+    let step = (text(16), proptest::option::of(any::<u32>()));
+    (kind, text(16), text(16), text(64), step, any::<bool>()).prop_map(
+        |(kind, tenant, operation, key, (step, index), of_step)| {
+            let has_step = kind == Kind::Step || kind == Kind::Compensation && of_step;
+            let (step, index) = if has_step { (step.as_str(), index) } else { ("", None) };
+            Identity::from_parts(kind, [&tenant, &operation, &key, step], index).expect("within the bounds")
+        },
+    )
 }
 
 fn fingerprint() -> impl Strategy<Value = Fingerprint> {
@@ -257,12 +286,13 @@ fn decision() -> impl Strategy<Value = Decision> {
         Just(Ruling::DidNotHappen),
         Just(Ruling::StillUnknown),
     ];
-    (instant(), text(20), text(60), ruling).prop_map(|(at, by, reason, ruling)| Decision {
-        at,
-        by: by.into(),
-        reason: reason.into(),
-        ruling,
-    })
+    let witness = prop_oneof![Just(Witness::Owner), Just(Witness::Probe), Just(Witness::Person)];
+    (instant(), witness, text(20), text(60), ruling, any::<u32>()).prop_map(
+        |(at, witness, by, reason, ruling, attempt)| {
+            let (by, reason) = (by.into(), reason.into());
+            Decision { at, witness, by, reason, ruling, attempt }
+        },
+    )
 }
 
 /// Any record that keeps its invariants.
