@@ -296,7 +296,7 @@ impl Inbox {
     /// # Ok::<(), dupeproof::Error>(())
     /// ```
     pub fn resolve(&self, message_id: &str, verdict: Verdict, decision: &Decision) -> Result<OperationView> {
-        self.store.rule(self.identity(message_id)?, verdict, decision)
+        self.store.resolve(self.identity(message_id)?, verdict, decision)
     }
 
     fn identity(&self, message_id: &str) -> Result<Identity> {

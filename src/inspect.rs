@@ -32,6 +32,7 @@ pub struct Filter {
     tenant: Option<String>,
     operation: Option<String>,
     older_than: Option<Duration>,
+    waits_for_person: bool,
 }
 
 impl Filter {
@@ -149,17 +150,36 @@ impl Filter {
         self
     }
 
+    /// Only operations whose outcome is unknown and that wait for a person, because the provider was asked in vain as
+    /// often as it may be.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Filter, Page, Store};
+    /// # let store = Store::in_memory()?;
+    /// for operation in store.list(&Filter::new().with_waiting_for_person(), &Page::first(100))?.operations {
+    ///     println!("{:?}: asked {} times", operation.key, operation.probes);
+    /// }
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_waiting_for_person(mut self) -> Self {
+        self.waits_for_person = true;
+        self
+    }
+
     fn admits(&self, record: &Record, now: Timestamp) -> bool {
         let key = &record.head.identity.key;
         self.status.is_none_or(|status| record.status() == status)
             && self.tenant.as_deref().is_none_or(|tenant| key.tenant() == tenant)
             && self.operation.as_deref().is_none_or(|operation| key.operation() == operation)
             && self.older_than.is_none_or(|age| now.since(record.head.created_at) > age)
+            && (!self.waits_for_person || record.waits_for_person())
     }
 
     /// Whether the small table of unsettled records holds all that can match.
     fn is_unsettled_only(&self) -> bool {
-        self.status.is_some_and(|status| !status.is_settled())
+        self.waits_for_person || self.status.is_some_and(|status| !status.is_settled())
     }
 }
 
@@ -222,6 +242,8 @@ pub struct Stats {
     pub failed_retryable: u64,
     /// Of unknown outcome.
     pub unknown: u64,
+    /// Those of them that wait for a person.
+    pub waiting_for_person: u64,
     /// Succeeded, with their response.
     pub succeeded: u64,
     /// Failed for good.
@@ -335,6 +357,7 @@ impl Store {
                     Status::FailedRetryable => stats.failed_retryable += 1,
                     Status::Unknown => {
                         stats.unknown += 1;
+                        stats.waiting_for_person += u64::from(row.due == Timestamp::FOREVER);
                         stats.oldest_unknown = Some(stats.oldest_unknown.map_or(row.since, |at| at.min(row.since)));
                     }
                     Status::Succeeded | Status::FailedTerminal | Status::Tombstone => {}

@@ -102,7 +102,9 @@ pub use outbox::{
     RelayReport, Sending, Sent,
 };
 pub use progress::{Progress, Work};
-pub use reconcile::{Decision, Verdict};
+pub use reconcile::{
+    Decision, Finding, Inquiry, Reconcile, ReconcileReport, Reconciled, Reconciler, ReconcilerHandle, Subject, Verdict,
+};
 pub use storage::audit::{Problem, VerifyReport};
 pub use storage::outbox::look::OutboxStats;
 pub use store::Store;

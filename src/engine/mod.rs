@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 
 pub(crate) use command::{Driven, Unheard, heard, heard_message};
 pub(crate) use keeper::{Ended, Hold};
-pub(crate) use post::{Post, Running, mixed_up};
+pub(crate) use post::{Post, Running, mixed_up, text_of_panic};
 pub(crate) use waiters::Waiting;
 
 use crate::error::{Error, ErrorKind, Result};

@@ -1,5 +1,6 @@
-//! What the outbox needs of the engine: its commands, the bell that tells relays of something due, and their threads.
+//! The engine as threads of the store see it: commands, the bell that tells relays of something due, and the threads.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -7,17 +8,19 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::{Condvar, Mutex};
 
-use super::command::{Command, Message};
+use super::command::{Command, Driven, Message};
 use super::worker::Worker;
 use super::{Engine, Shared};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Sharing;
-use crate::storage::batch::Moment;
+use crate::storage::batch::{Moment, Step};
+use crate::storage::file::Durable;
 use crate::storage::outbox::look::Outlook;
 use crate::storage::outbox::work::{Done, Round, Rounded, Work};
+use crate::storage::snapshot::Snapshot;
 
-/// Relays that run in threads of the store, at most: each holds one.
-const RELAYS_MAX: usize = 256;
+/// Relays and reconcilers that run in threads of the store, at most: each holds one.
+const HELPERS_MAX: usize = 256;
 
 /// Rings when a commit of this process made a message due, and when relays are to stop.
 #[derive(Debug, Default)]
@@ -51,7 +54,8 @@ impl Bell {
     }
 }
 
-/// The engine as relays see it. It does not keep the store open: a relay that runs must not.
+/// The engine as relays and reconcilers see it. It does not keep the store open: what runs in a thread of the store must
+/// not.
 #[derive(Debug, Clone)]
 pub(crate) struct Post {
     shared: Arc<Shared>,
@@ -59,6 +63,16 @@ pub(crate) struct Post {
 }
 
 impl Post {
+    /// Several events in one commit.
+    pub(crate) fn drive(&self, steps: Vec<Step>) -> Result<Driven> {
+        self.shared.ask(&self.queue, |reply| Command::Drive { steps, durable: Durable::Yes, reply: Some(reply) })
+    }
+
+    pub(crate) fn read<T>(&self, work: impl FnOnce(&Snapshot) -> Result<T>) -> Result<T> {
+        self.check_health()?;
+        self.shared.read(work)
+    }
+
     pub(crate) fn work(&self, work: Work) -> Result<Done> {
         self.shared.ask(&self.queue, |reply| Command::Outbox { work, reply })
     }
@@ -71,9 +85,8 @@ impl Post {
     }
 
     pub(crate) fn outlook(&self, topics: Option<&[Box<str>]>) -> Result<Outlook> {
-        self.check_health()?;
         let now = self.moment().now;
-        self.shared.read(|snapshot| snapshot.outlook(topics, now))
+        self.read(|snapshot| snapshot.outlook(topics, now))
     }
 
     pub(crate) fn check_health(&self) -> Result<()> {
@@ -113,21 +126,24 @@ impl Post {
     }
 }
 
-/// A relay's thread, seen from outside.
+/// A thread of the store, seen from outside.
 #[derive(Debug)]
 pub(crate) struct Running {
     stopped: Arc<AtomicBool>,
     post: Post,
+    /// Why it ended before it was told to.
+    trouble: Arc<Mutex<Option<Error>>>,
     /// Nothing is ever sent: it is disconnected when the thread has ended.
     ended: Receiver<()>,
 }
 
 impl Running {
-    /// Tells the thread to stop, and waits until it has.
-    pub(crate) fn stop(&self) {
+    /// Tells the thread to stop, waits until it has, and says why it had ended before, if it had.
+    pub(crate) fn stop(&self) -> Result<()> {
         self.stopped.store(true, Ordering::Release);
         self.post.ring();
         let _ = self.ended.recv();
+        self.trouble.lock().take().map_or(Ok(()), Err)
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -141,25 +157,30 @@ impl Engine {
     }
 
     /// Runs `work` in a thread of its own until it returns, which it should soon after the flag it is given was set.
-    pub(crate) fn spawn_relay(&self, work: impl FnOnce(&AtomicBool) + Send + 'static) -> Result<Running> {
+    pub(crate) fn spawn_helper(
+        &self,
+        name: &'static str,
+        work: impl FnOnce(&AtomicBool) -> Result<()> + Send + 'static,
+    ) -> Result<Running> {
         self.check_health()?;
         let mut workers = self.workers.lock();
         if workers.is_empty() {
             return Err(Error::new(ErrorKind::Closed, "the store is closed"));
         }
         workers.retain(|worker| !(worker.is_helper() && worker.has_ended()));
-        if workers.len() >= RELAYS_MAX {
-            return Err(Error::invalid_input(format!("{RELAYS_MAX} relays run already")));
+        if workers.len() >= HELPERS_MAX {
+            return Err(Error::invalid_input(format!("{HELPERS_MAX} relays and reconcilers run already")));
         }
         let stopped = Arc::new(AtomicBool::new(false));
         let post = self.post();
         let (alive, ended) = bounded(0);
-        let flag = stopped.clone();
+        let trouble = Arc::new(Mutex::new(None));
+        let (flag, told) = (stopped.clone(), trouble.clone());
         let run = move || {
-            work(&flag);
+            *told.lock() = work(&flag).err();
             drop::<Sender<()>>(alive);
         };
-        let worker = Worker::spawn("relay", &self.shared, run, |_| ())?.stopped_by({
+        let worker = Worker::spawn(name, &self.shared, run, |_| ())?.stopped_by({
             let (stopped, post) = (stopped.clone(), post.clone());
             move || {
                 stopped.store(true, Ordering::Release);
@@ -167,11 +188,17 @@ impl Engine {
             }
         });
         workers.insert(0, worker);
-        Ok(Running { stopped, post, ended })
+        Ok(Running { stopped, post, trouble, ended })
     }
 }
 
 /// Only a defect of this crate can answer one command with the answer of another.
 pub(crate) fn mixed_up() -> Error {
     Error::new(ErrorKind::Damaged, "the outbox answered another question than was asked")
+}
+
+/// What somebody else's code said when it panicked in a thread of the store.
+pub(crate) fn text_of_panic(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }

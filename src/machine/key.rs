@@ -402,10 +402,6 @@ impl Identity {
         Self { kind: Kind::Step, key: run.0.clone(), step: Some(step) }
     }
 
-    pub(crate) fn run(run: &RunKey) -> Self {
-        Self { kind: Kind::Run, key: run.0.clone(), step: None }
-    }
-
     /// The compensation of this operation or step: an operation of its own, under a key of its own.
     ///
     /// # Errors
@@ -425,17 +421,6 @@ impl Identity {
                 Err(Error::invalid_input(format!("a record of kind {} has no compensation", self.kind.as_str())))
             }
         }
-    }
-
-    /// What a compensation is the compensation of.
-    pub(crate) fn compensated(&self) -> Option<Self> {
-        let kind = if self.step.is_some() { Kind::Step } else { Kind::Operation };
-        (self.kind == Kind::Compensation).then(|| Self { kind, ..self.clone() })
-    }
-
-    /// The run that a step, or the compensation of one, belongs to.
-    pub(crate) fn run_of(&self) -> Option<Self> {
-        self.step.is_some().then(|| Self { kind: Kind::Run, key: self.key.clone(), step: None })
     }
 
     /// What it is about.

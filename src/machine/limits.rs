@@ -16,6 +16,12 @@ pub(crate) const DECIDER_BYTES_MAX: usize = 256;
 pub(crate) const REASON_BYTES_MAX: usize = 4096;
 /// Decisions kept with a record; the oldest goes first. Bounds a row that is looked at and left unknown daily.
 pub(crate) const DECISIONS_MAX: usize = 16;
+/// Probes about one unknown outcome unless the reconciler says otherwise: with the default backoff, about a day. Who has
+/// not found out by then does not find out by asking.
+pub(crate) const PROBES_DEFAULT: u32 = 30;
+/// How long one probe keeps others from asking unless the reconciler says otherwise: longer than a request and its
+/// retries take, short enough for a reconciler that died.
+pub(crate) const PROBE_LEASE_DEFAULT: Span = Span::from_secs(60);
 /// Largest checkpoint, in bytes: a cursor or a plan, written on each call; files belong beside the store.
 pub(crate) const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
 /// Response limit unless the options say otherwise, in bytes.

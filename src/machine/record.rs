@@ -368,6 +368,11 @@ impl Record {
         self.state.status()
     }
 
+    /// Whether nobody asks the provider any more.
+    pub(crate) fn waits_for_person(&self) -> bool {
+        matches!(&self.state, State::Unknown(unresolved) if unresolved.inquiry == Inquiry::ForPerson)
+    }
+
     pub(crate) fn token(&self) -> Token {
         Token { id: self.head.id, attempt: self.head.attempt }
     }

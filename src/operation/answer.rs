@@ -398,9 +398,27 @@ pub struct UnknownOutcome {
     reference: Option<ExternalReference>,
     downstream_key: String,
     probes: u32,
+    waits_for_person: bool,
 }
 
 impl UnknownOutcome {
+    /// Whether nobody asks the provider any more: a person must [`resolve`](crate::Store::resolve) it.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// claim.give_up("connection lost")?;
+    /// let Begin::Unknown(unknown) = store.begin(&operation)? else { unreachable!() };
+    /// assert!(!unknown.waits_for_person());
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    pub fn waits_for_person(&self) -> bool {
+        self.waits_for_person
+    }
+
     /// The attempt whose outcome is unknown.
     ///
     /// # Example
@@ -527,7 +545,7 @@ impl UnknownOutcome {
         self.probes
     }
 
-    pub(super) fn of(record: &Record) -> Option<Self> {
+    pub(crate) fn of(record: &Record) -> Option<Self> {
         let State::Unknown(unresolved) = &record.state else { return None };
         let head = &record.head;
         Some(Self {
@@ -538,6 +556,7 @@ impl UnknownOutcome {
             reference: head.reference.clone(),
             downstream_key: head.identity.downstream_key(head.generation),
             probes: unresolved.probes,
+            waits_for_person: record.waits_for_person(),
         })
     }
 }

@@ -2,7 +2,9 @@
 
 use crate::error::Result;
 use crate::machine::key::{Identity, OperationKey};
-use crate::machine::record::{Decision, Ended, Record, RetryCause, Ruling, State, Status, UnknownCause};
+use crate::machine::record::{
+    Decision, Ended, Inquiry, Record, RetryCause, Ruling, State, Status, UnknownCause, Witness,
+};
 use crate::machine::response::{ExternalReference, FailureReport, Response};
 use crate::machine::retention::Aged;
 use crate::machine::time::Timestamp;
@@ -36,6 +38,10 @@ pub struct OperationView {
     pub unknown: Option<(Timestamp, UnknownCause)>,
     /// How often the provider was asked about the unknown outcome.
     pub probes: u32,
+    /// When the provider is asked about it next; nothing while a person is waited for.
+    pub next_probe_at: Option<Timestamp>,
+    /// Whether the provider was asked as often as it may be, so that only a person can end it.
+    pub waits_for_person: bool,
     /// How a tombstone's operation ended.
     pub ended: Option<Status>,
     /// The stored response, of a success or with a failure.
@@ -44,7 +50,7 @@ pub struct OperationView {
     pub failure: Option<String>,
     /// The last checkpoint of an unsettled operation.
     pub checkpoint: Option<Vec<u8>>,
-    /// What was decided about unknown outcomes, oldest first.
+    /// What was said about unknown outcomes by whom, oldest first: late owners, probes and people.
     pub decisions: Vec<DecisionView>,
 }
 
@@ -54,12 +60,16 @@ pub struct OperationView {
 pub struct DecisionView {
     /// When, in store time.
     pub at: Timestamp,
+    /// How the one who said it came to know.
+    pub witness: Witness,
     /// Who.
     pub by: String,
     /// Why.
     pub reason: String,
     /// What.
     pub ruling: Ruling,
+    /// The attempt it was said about.
+    pub attempt: u32,
 }
 
 /// The view of a record that was aged to the present before.
@@ -79,6 +89,8 @@ pub(crate) fn view(record: Record) -> OperationView {
         retry_at: None,
         unknown: None,
         probes: 0,
+        next_probe_at: None,
+        waits_for_person: false,
         ended: None,
         response: None,
         failure: None,
@@ -102,6 +114,8 @@ pub(crate) fn view(record: Record) -> OperationView {
         State::Unknown(unresolved) => {
             view.unknown = Some((unresolved.since, unresolved.cause));
             view.probes = unresolved.probes;
+            view.waits_for_person = unresolved.inquiry == Inquiry::ForPerson;
+            view.next_probe_at = (!view.waits_for_person).then(|| unresolved.inquiry.due());
             view.failure = unresolved.failure.as_ref().and_then(words);
             view.response = unresolved.failure.map(|failure| failure.response().clone());
             view.checkpoint = unresolved.work.checkpoint;
@@ -148,6 +162,7 @@ pub(crate) fn as_of(record: Record, now: Timestamp) -> Option<Record> {
 
 impl DecisionView {
     fn of(decision: Decision) -> Self {
-        Self { at: decision.at, by: decision.by.into(), reason: decision.reason.into(), ruling: decision.ruling }
+        let Decision { at, witness, by, reason, ruling, attempt } = decision;
+        Self { at, witness, by: by.into(), reason: reason.into(), ruling, attempt }
     }
 }

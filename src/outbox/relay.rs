@@ -3,17 +3,13 @@
 //! It never holds a transaction while the handler runs. A relay that dies in between leaves a lease, after which the
 //! message is due again.
 
-use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use super::delivery::{Delivery, DeliveryError};
-use crate::engine::{Post, Running};
+use crate::engine::{Post, Running, text_of_panic};
 use crate::error::{Error, Result};
 use crate::machine::key::part;
 use crate::machine::limits;
@@ -237,7 +233,7 @@ impl Relay {
     /// a [`Store`] keeps it open until the relay is stopped.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a setting out of bounds, or if 256 relays run already;
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a setting out of bounds, or if 256 relays and reconcilers run already;
     /// [`Closed`](crate::ErrorKind::Closed); [`Io`](crate::ErrorKind::Io) if the thread cannot be started.
     ///
     /// # Example
@@ -256,24 +252,16 @@ impl Relay {
     ) -> Result<RelayHandle> {
         self.plan.check()?;
         let (post, plan) = (self.store.engine().post(), self.plan.clone());
-        let trouble = Arc::new(Mutex::new(None));
-        let told = trouble.clone();
-        let running = self.store.engine().spawn_relay(move |stopped| {
-            let run = Run { post: &post, plan: &plan, handler, stopped, report: RelayReport::default() };
-            if let Err(error) = run.until_stopped() {
-                *told.lock() = Some(error);
-            }
+        let running = self.store.engine().spawn_helper("relay", move |stopped| {
+            Run { post: &post, plan: &plan, handler, stopped, report: RelayReport::default() }.until_stopped()
         })?;
-        Ok(RelayHandle { running, trouble })
+        Ok(RelayHandle(running))
     }
 }
 
 /// A relay that runs in a thread of the store. Dropping it lets the relay go on until the store is closed.
 #[derive(Debug)]
-pub struct RelayHandle {
-    running: Running,
-    trouble: Arc<Mutex<Option<Error>>>,
-}
+pub struct RelayHandle(Running);
 
 impl RelayHandle {
     /// Stops the relay: the delivery that is being handled is finished, the rest of its batch given back. Waits for the
@@ -285,8 +273,7 @@ impl RelayHandle {
     /// # Example
     /// See [`Relay::spawn`].
     pub fn stop(self) -> Result<()> {
-        self.running.stop();
-        self.trouble.lock().take().map_or(Ok(()), Err)
+        self.0.stop()
     }
 
     /// Whether it runs: until it is stopped, or the store is closed or stops.
@@ -301,7 +288,7 @@ impl RelayHandle {
     /// # Ok::<(), dupeproof::Error>(())
     /// ```
     pub fn is_running(&self) -> bool {
-        !self.running.has_ended()
+        !self.0.has_ended()
     }
 }
 
@@ -448,7 +435,7 @@ impl<H: FnMut(&Delivery) -> Result<(), DeliveryError>> Run<'_, H> {
         let error = match catch_unwind(AssertUnwindSafe(|| (self.handler)(&delivery))) {
             Ok(Ok(())) => return Event::Delivered(ticket),
             Ok(Err(error)) => error,
-            Err(panic) => DeliveryError::new(format_args!("the handler panicked: {}", text_of(&*panic))),
+            Err(panic) => DeliveryError::new(format_args!("the handler panicked: {}", text_of_panic(&*panic))),
         };
         Event::Failed(ticket, error.into_failure(self.plan.backoff))
     }
@@ -470,9 +457,4 @@ impl Word {
             _ => Self::NotTried,
         }
     }
-}
-
-fn text_of(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }

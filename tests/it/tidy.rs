@@ -20,7 +20,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("store", &["clock", "engine", "error", "options", "storage"]),
     ("operation", &["engine", "error", "machine", "options", "storage", "store"]),
     ("inspect", &["error", "machine", "operation", "storage", "store"]),
-    ("reconcile", &["error", "machine", "operation", "storage", "store"]),
+    ("reconcile", &["engine", "error", "machine", "operation", "storage", "store"]),
     ("maintenance", &["error", "storage", "store"]),
     ("portable", &["error", "storage", "store"]),
     // The mark of a message is made in a transaction, and its outcome is decided like any other.

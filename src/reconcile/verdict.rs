@@ -1,10 +1,10 @@
-//! The way out of an unknown outcome: a verdict, recorded with who gave it and why.
+//! A verdict, recorded with who gave it and why.
 
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::event::{About, Answer, Event, Verdict as Machine};
-use crate::machine::key::{Identity, OperationKey};
+use crate::machine::key::Identity;
 use crate::machine::limits::{DECIDER_BYTES_MAX, DELAY_MAX, REASON_BYTES_MAX};
 use crate::machine::record::{Decision as Recorded, Ruling, Witness};
 use crate::machine::response::{ExternalReference, FailureReport, Response, ResponsePolicy, bounded_text};
@@ -101,6 +101,8 @@ impl Decision {
 impl Store {
     /// Records a person's verdict on an unknown outcome. Durable on return.
     ///
+    /// After [`Verdict::StillUnknown`] the provider may be asked as often as before: it ends the wait for a person.
+    ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound); [`Refused`](ErrorKind::Refused) if the outcome is not unknown, or that of
     /// another attempt than the decision is [about](Decision::about_attempt); [`InvalidInput`](ErrorKind::InvalidInput).
@@ -118,14 +120,10 @@ impl Store {
     /// assert!(matches!(store.begin(&operation)?, Begin::Execute(_)));
     /// # Ok::<(), dupeproof::Error>(())
     /// ```
-    pub fn resolve(&self, key: &OperationKey, verdict: Verdict, decision: &Decision) -> Result<OperationView> {
-        self.rule(Identity::operation(key.clone()), verdict, decision)
-    }
-
-    pub(crate) fn rule(&self, identity: Identity, verdict: Verdict, decision: &Decision) -> Result<OperationView> {
+    pub fn resolve(&self, key: impl Into<Identity>, verdict: Verdict, decision: &Decision) -> Result<OperationView> {
         let recorded = decision.recorded()?;
-        let verdict = self.admitted(verdict)?;
-        let target = Target::Key(identity);
+        let verdict = verdict.admitted(self.response_bytes_max())?;
+        let target = Target::Key(key.into());
         let about = decision.attempt.map_or(About::Whatever, About::Attempt);
         let driven = self.engine().drive(vec![Step { target, event: Event::Resolve(verdict, recorded, about) }])?;
         match driven.only() {
@@ -133,19 +131,20 @@ impl Store {
             _ => Err(Error::new(ErrorKind::Damaged, "the machine neither accepted nor refused a verdict")),
         }
     }
+}
 
-    fn admitted(&self, verdict: Verdict) -> Result<Machine> {
-        let (policy, bytes_max) = (ResponsePolicy::Store, self.response_bytes_max());
-        Ok(match verdict {
-            Verdict::Happened { response, external_reference } => Machine::Happened {
+impl Verdict {
+    /// What the machine is told, with responses cut to what may be stored.
+    pub(super) fn admitted(self, bytes_max: usize) -> Result<Machine> {
+        let policy = ResponsePolicy::Store;
+        Ok(match self {
+            Self::Happened { response, external_reference } => Machine::Happened {
                 response: response.admitted(policy, bytes_max),
                 reference: external_reference.as_deref().map(ExternalReference::new).transpose()?,
             },
-            Verdict::FailedForGood { failure } => {
-                Machine::FailedForGood { failure: failure.admitted(policy, bytes_max) }
-            }
-            Verdict::DidNotHappen => Machine::DidNotHappen,
-            Verdict::StillUnknown { next } => Machine::StillUnknown { next: Span::from_duration(next).min(DELAY_MAX) },
+            Self::FailedForGood { failure } => Machine::FailedForGood { failure: failure.admitted(policy, bytes_max) },
+            Self::DidNotHappen => Machine::DidNotHappen,
+            Self::StillUnknown { next } => Machine::StillUnknown { next: Span::from_duration(next).min(DELAY_MAX) },
         })
     }
 }
