@@ -2,6 +2,7 @@
 
 mod probe;
 mod reconciler;
+mod round;
 mod verdict;
 
 pub use probe::{Finding, Inquiry, Reconcile, Subject};

@@ -1,34 +1,26 @@
-//! The service: finds what is unknown and due, asks its probe under a lease, and records what it said.
-//!
-//! No transaction is open while a probe runs. A reconciler that dies meanwhile leaves a lease, after which the next one
-//! asks; its probe was counted when it was let through.
+//! The service: who is asked about what, on which terms, by hand or in a thread.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::probe::{Finding, Inquiry, Reconcile, Subject};
-use super::verdict::Verdict;
-use crate::engine::{Post, Running, text_of_panic};
-use crate::error::{Error, ErrorKind, Result};
-use crate::machine::event::{Answer, Event, ProbeTerms};
+use super::round::{Hand, Registered, Round};
+use crate::engine::{Post, Running};
+use crate::error::{Error, Result};
+use crate::machine::event::ProbeTerms;
 use crate::machine::key::{Identity, part};
 use crate::machine::limits::{
-    DECIDER_BYTES_MAX, MAX_EXECUTION_MAX, NAME_BYTES_MAX, PROBE_LEASE_DEFAULT, PROBES_DEFAULT, REASON_BYTES_MAX,
+    DECIDER_BYTES_MAX, MAX_EXECUTION_MAX, NAME_BYTES_MAX, PROBE_LEASE_DEFAULT, PROBES_DEFAULT,
 };
 use crate::machine::policy::{Backoff, Policy};
-use crate::machine::record::{Decision, Record, RecordId, Ruling, State, Status, Witness};
+use crate::machine::record::Ruling;
 use crate::machine::response::{Response, bounded_text};
-use crate::machine::time::{Span, Timestamp};
-use crate::operation::{Claim, Failure, Outcome, as_of};
-use crate::storage::batch::{Step, Target};
-use crate::storage::snapshot::Visit;
+use crate::machine::time::Span;
+use crate::operation::{Claim, Failure, Operation, Outcome};
 use crate::store::Store;
 
-/// Unsettled rows looked at in one read transaction: one that lives on makes the file grow.
-const SCAN_ROWS_MAX: usize = 10_000;
 /// Outcomes a reconciler in a thread asks about before it looks for what is due again.
 const ROUND_MAX: usize = 100;
 /// Probes one reconciler knows: subjects are kinds of operations, not operations.
@@ -41,6 +33,9 @@ const BACKOFF_BASE: Duration = Duration::from_secs(10);
 const BACKOFF_CAP: Duration = Duration::from_secs(3600);
 /// Who asked, in the record, unless the reconciler says otherwise.
 const NAME_DEFAULT: &str = "reconciler";
+
+/// Is told of every outcome that was asked about.
+type Observer = Arc<dyn Fn(&Reconciled) + Send + Sync>;
 
 /// Asks the providers about unknown outcomes: see [`Store::reconciler`].
 ///
@@ -68,14 +63,14 @@ pub struct Reconciler {
 }
 
 #[derive(Clone)]
-struct Plan {
+pub(super) struct Plan {
     probes: Vec<(Subject, Arc<dyn Reconcile>)>,
-    observer: Option<Arc<dyn Fn(&Reconciled) + Send + Sync>>,
-    tenant: Option<String>,
-    name: String,
+    pub(super) observer: Option<Observer>,
+    pub(super) tenant: Option<String>,
+    pub(super) name: String,
     interval: Duration,
-    terms: ProbeTerms,
-    response_bytes_max: usize,
+    pub(super) terms: ProbeTerms,
+    pub(super) response_bytes_max: usize,
 }
 
 impl fmt::Debug for Plan {
@@ -171,10 +166,8 @@ impl Store {
         limit: usize,
         probe: impl FnMut(&Inquiry) -> F,
     ) -> Result<ReconcileReport> {
-        let (post, never) = (self.engine().post(), AtomicBool::new(false));
-        let plan = self.reconciler().plan;
-        let probe = &mut Hand(probe);
-        Round { post: &post, plan: &plan, asks: probe, stopped: &never, report: ReconcileReport::default() }.run(limit)
+        let (post, plan) = (self.engine().post(), self.reconciler().plan);
+        Round::new(&post, &plan, &AtomicBool::new(false), &mut Hand(probe)).run(limit)
     }
 
     /// Like [`run_raw`](Self::run_raw), but when the outcome of an earlier attempt is unknown, the probe is asked first,
@@ -197,12 +190,14 @@ impl Store {
     /// ```
     pub fn run_or_reconcile<F: Into<Finding>>(
         &self,
-        operation: &crate::operation::Operation,
+        operation: &Operation,
         effect: impl FnOnce(&Claim) -> std::result::Result<Response, Failure>,
         probe: impl FnMut(&Inquiry) -> F,
     ) -> Result<Outcome<Vec<u8>>> {
         operation.check()?;
-        self.reconciler().about(operation.key(), probe)?;
+        let plan = self.reconciler().early().plan;
+        Round::new(&self.engine().post(), &plan, &AtomicBool::new(false), &mut Hand(probe))
+            .run_for(&operation.key().into())?;
         self.run_raw(operation, effect)
     }
 }
@@ -283,7 +278,7 @@ impl Reconciler {
     }
 
     /// How long to wait after a probe that found nothing: from 10 seconds to an hour unless set. A probe that asks for a
-    /// longer wait with [`Verdict::StillUnknown`] gets it.
+    /// longer wait with [`Verdict::StillUnknown`](crate::Verdict::StillUnknown) gets it.
     ///
     /// # Example
     /// ```
@@ -355,7 +350,7 @@ impl Reconciler {
     /// probe is asked. A crash half-way leaves at most one outcome that nobody asks about until the probe's lease ends.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for a setting out of bounds; those of the commits: what was found out
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a setting out of bounds; those of the commits: what was found out
     /// last may not be recorded, and is asked again.
     ///
     /// # Example
@@ -370,8 +365,8 @@ impl Reconciler {
     /// Closing waits for the probe that is being asked.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for a setting out of bounds, or if 256 relays and reconcilers run
-    /// already; [`Closed`](ErrorKind::Closed); [`Io`](ErrorKind::Io) if the thread cannot be started.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a setting out of bounds, or if 256 relays and reconcilers run
+    /// already; [`Closed`](crate::ErrorKind::Closed); [`Io`](crate::ErrorKind::Io) if the thread cannot be started.
     ///
     /// # Example
     /// ```
@@ -389,17 +384,26 @@ impl Reconciler {
         Ok(ReconcilerHandle(self.store.engine().spawn_helper("reconciler", work)?))
     }
 
-    /// Asks about one operation, if its outcome is unknown, whether or not it is due.
-    fn about<F: Into<Finding>>(self, key: impl Into<Identity>, probe: impl FnMut(&Inquiry) -> F) -> Result<()> {
-        let identity = key.into();
-        let (post, plan, never) = (self.store.engine().post(), self.early().plan, AtomicBool::new(false));
-        let now = post.moment().now;
-        let found = post.read(|snapshot| snapshot.find(&identity))?.and_then(|record| as_of(record, now));
-        let Some(record) = found.filter(|record| record.status() == Status::Unknown) else { return Ok(()) };
-        let probe = &mut Hand(probe);
-        let mut round =
-            Round { post: &post, plan: &plan, asks: probe, stopped: &never, report: ReconcileReport::default() };
-        round.ask(&record)
+    /// Asks about one operation only, if its outcome is unknown, it has a probe and it is due. Reports as
+    /// [`run_once`](Self::run_once) does.
+    ///
+    /// # Errors
+    /// As for [`run_once`](Self::run_once).
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Finding, Inquiry, OperationKey};
+    /// # let store = dupeproof::Store::in_memory()?;
+    /// let reconciler = store.reconciler().with_probe("charge", |_: &Inquiry| Ok(Finding::did_not_happen()));
+    /// let report = reconciler.early().run_for(&OperationKey::new("acme", "charge", "i-1")?)?;
+    /// assert_eq!(report.asked, 0);
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    pub fn run_for(&self, key: impl Into<Identity>) -> Result<ReconcileReport> {
+        self.plan.check()?;
+        let post = self.store.engine().post();
+        let asks = &mut Registered(&self.plan.probes);
+        Round::new(&post, &self.plan, &AtomicBool::new(false), asks).run_for(&key.into())
     }
 }
 
@@ -443,8 +447,7 @@ impl Plan {
     }
 
     fn round(&self, post: &Post, stopped: &AtomicBool, limit: usize) -> Result<ReconcileReport> {
-        let asks = &mut Registered(&self.probes);
-        Round { post, plan: self, asks, stopped, report: ReconcileReport::default() }.run(limit)
+        Round::new(post, self, stopped, &mut Registered(&self.probes)).run(limit)
     }
 
     fn until_stopped(&self, post: &Post, stopped: &AtomicBool) -> Result<()> {
@@ -467,222 +470,4 @@ impl Plan {
             }
         }
     }
-}
-
-/// Who is asked about what.
-trait Asks {
-    fn admits(&self, identity: &Identity) -> bool;
-    fn ask(&mut self, inquiry: &Inquiry) -> Option<Finding>;
-}
-
-/// One closure about everything.
-struct Hand<P>(P);
-
-impl<F: Into<Finding>, P: FnMut(&Inquiry) -> F> Asks for Hand<P> {
-    fn admits(&self, _: &Identity) -> bool {
-        true
-    }
-
-    fn ask(&mut self, inquiry: &Inquiry) -> Option<Finding> {
-        Some((self.0)(inquiry).into())
-    }
-}
-
-struct Registered<'a>(&'a [(Subject, Arc<dyn Reconcile>)]);
-
-impl Registered<'_> {
-    fn of(&self, identity: &Identity) -> Option<&Arc<dyn Reconcile>> {
-        self.0.iter().find(|(subject, _)| subject.admits(identity)).map(|(_, probe)| probe)
-    }
-}
-
-impl Asks for Registered<'_> {
-    fn admits(&self, identity: &Identity) -> bool {
-        self.of(identity).is_some()
-    }
-
-    fn ask(&mut self, inquiry: &Inquiry) -> Option<Finding> {
-        let looked_up = self.of(inquiry.identity())?.look_up(inquiry);
-        Some(looked_up.unwrap_or_else(|error| Finding::still_unknown().because(format!("the probe failed: {error}"))))
-    }
-}
-
-/// One round at work.
-struct Round<'a, A> {
-    post: &'a Post,
-    plan: &'a Plan,
-    asks: &'a mut A,
-    stopped: &'a AtomicBool,
-    report: ReconcileReport,
-}
-
-impl<A: Asks> Round<'_, A> {
-    /// All that is due is found before the first is asked: what is asked again in this round was due twice in it.
-    fn run(mut self, limit: usize) -> Result<ReconcileReport> {
-        let due = self.due(limit)?;
-        for id in due {
-            if self.stopped.load(Ordering::Acquire) || self.post.is_closing() {
-                self.report.more = true;
-                break;
-            }
-            let now = self.post.moment().now;
-            let record = self.post.read(|snapshot| snapshot.read(id))?.and_then(|record| as_of(record, now));
-            if let Some(record) = record {
-                self.ask(&record)?;
-            }
-        }
-        Ok(self.report)
-    }
-
-    fn due(&mut self, limit: usize) -> Result<Vec<RecordId>> {
-        let mut due = Vec::new();
-        let mut after = None;
-        loop {
-            let from = after.take();
-            let (now, mut looked_at) = (self.post.moment().now, 0);
-            self.post.read(|snapshot| {
-                snapshot.scan_unsettled(from, |id, row| {
-                    looked_at += 1;
-                    let may_be_due = match row.status {
-                        Status::Unknown => row.due <= now || self.plan.terms.early && row.due != Timestamp::FOREVER,
-                        Status::Executing => row.due <= now,
-                        _ => false,
-                    };
-                    if may_be_due {
-                        match snapshot.read(id) {
-                            Ok(record) => {
-                                due.extend(record.filter(|record| self.concerns(record.clone(), now)).map(|_| id));
-                            }
-                            // One row that nobody can read must not keep the others from being asked about.
-                            Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NewerFormat) => {
-                                self.report.unreadable += 1;
-                            }
-                            Err(error) => return Err(error),
-                        }
-                    }
-                    if due.len() > limit {
-                        return Ok(Visit::Stop);
-                    }
-                    if looked_at == SCAN_ROWS_MAX {
-                        after = Some(id);
-                        return Ok(Visit::Stop);
-                    }
-                    Ok(Visit::Next)
-                })
-            })?;
-            if after.is_none() {
-                self.report.more = due.len() > limit;
-                due.truncate(limit);
-                return Ok(due);
-            }
-        }
-    }
-
-    fn concerns(&self, record: Record, now: Timestamp) -> bool {
-        let is_theirs = |identity: &Identity| {
-            self.plan.tenant.as_deref().is_none_or(|tenant| tenant == identity.tenant()) && self.asks.admits(identity)
-        };
-        as_of(record, now).is_some_and(|record| match &record.state {
-            State::Unknown(unresolved) => {
-                let is_due = unresolved.inquiry.due() <= now || self.plan.terms.early;
-                is_due && !record.waits_for_person() && is_theirs(&record.head.identity)
-            }
-            _ => false,
-        })
-    }
-
-    fn ask(&mut self, record: &Record) -> Result<()> {
-        let identity = &record.head.identity;
-        let probe = Event::Probe(self.plan.terms);
-        let record = match self.tell(record.head.id, probe)? {
-            Some(Answer::Probing(record)) => *record,
-            Some(Answer::Accepted(_)) => {
-                self.report.for_person += 1;
-                self.became(identity, record.head.attempt, None, true);
-                return Ok(());
-            }
-            None | Some(_) => return self.was_overtaken(identity, record.head.attempt),
-        };
-        let Some(inquiry) = Inquiry::of(record) else {
-            return Err(Error::new(ErrorKind::Damaged, "a probe was let through to what is not unknown"));
-        };
-        self.report.asked += 1;
-        let finding = catch_unwind(AssertUnwindSafe(|| self.asks.ask(&inquiry))).unwrap_or_else(|panic| {
-            Some(Finding::still_unknown().because(format!("the probe panicked: {}", text_of_panic(&*panic))))
-        });
-        let Finding { verdict, reason } = finding.unwrap_or_else(Finding::still_unknown);
-        self.record(&inquiry, verdict, reason)
-    }
-
-    /// Records what a probe found.
-    fn record(&mut self, inquiry: &Inquiry, verdict: Verdict, reason: Option<String>) -> Result<()> {
-        let bytes_max = self.plan.response_bytes_max;
-        // What cannot be recorded must not be lost: the outcome stays unknown, and the history says why.
-        let (verdict, reason) = match verdict.admitted(bytes_max) {
-            Ok(verdict) => (verdict, reason),
-            Err(error) => {
-                let unknown = Verdict::StillUnknown { next: Duration::ZERO }.admitted(bytes_max)?;
-                (unknown, Some(format!("the probe's finding cannot be recorded: {error}")))
-            }
-        };
-        let ruling = verdict.ruling();
-        let decision = Decision {
-            at: Timestamp::from_unix_millis(0),
-            witness: Witness::Probe,
-            by: self.plan.name.as_str().into(),
-            reason: reason_of(reason.as_deref()).into(),
-            ruling,
-            attempt: 0,
-        };
-        let resolve = Event::Resolve(verdict, decision, inquiry.about(self.plan.terms));
-        let (identity, attempt) = (inquiry.identity(), inquiry.unknown().attempt());
-        let Some(Answer::Accepted(now)) = self.resolve(identity, resolve)? else {
-            return self.was_overtaken(identity, attempt);
-        };
-        match ruling {
-            Ruling::Happened => self.report.happened += 1,
-            Ruling::FailedForGood => self.report.failed_for_good += 1,
-            Ruling::DidNotHappen => self.report.did_not_happen += 1,
-            Ruling::StillUnknown => self.report.still_unknown += 1,
-        }
-        let waits_for_person = now.waits_for_person();
-        self.report.for_person += u64::from(waits_for_person);
-        self.became(identity, attempt, Some(ruling), waits_for_person);
-        Ok(())
-    }
-
-    fn tell(&self, id: RecordId, event: Event) -> Result<Option<Answer>> {
-        self.told(Step { target: Target::Id(id), event })
-    }
-
-    fn resolve(&self, identity: &Identity, event: Event) -> Result<Option<Answer>> {
-        self.told(Step { target: Target::Key(identity.clone()), event })
-    }
-
-    /// Nothing if the machine refused, because somebody else was quicker.
-    fn told(&self, step: Step) -> Result<Option<Answer>> {
-        match self.post.drive(vec![step]) {
-            Ok(driven) => Ok(Some(driven.only())),
-            Err(error) if matches!(error.kind(), ErrorKind::Refused | ErrorKind::NotFound) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn was_overtaken(&mut self, identity: &Identity, attempt: u32) -> Result<()> {
-        self.report.overtaken += 1;
-        self.became(identity, attempt, None, false);
-        Ok(())
-    }
-
-    fn became(&self, identity: &Identity, attempt: u32, ruling: Option<Ruling>, waits_for_person: bool) {
-        if let Some(observer) = &self.plan.observer {
-            observer(&Reconciled { identity: identity.clone(), attempt, ruling, waits_for_person });
-        }
-    }
-}
-
-/// A reason as it may be stored: never empty, and cut where it is too long.
-fn reason_of(said: Option<&str>) -> &str {
-    let said = said.map(str::trim).filter(|said| !said.is_empty()).unwrap_or("asked the provider");
-    said.get(..said.floor_char_boundary(REASON_BYTES_MAX)).unwrap_or(said)
 }

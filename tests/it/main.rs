@@ -17,6 +17,7 @@ mod outbox;
 #[cfg(feature = "json")]
 mod portable;
 mod progress;
+mod reconcile;
 mod retention;
 mod shared;
 mod support;

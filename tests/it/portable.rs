@@ -32,7 +32,7 @@ fn of_every_kind(world: &World) -> (Store, Vec<Box<dyn Send>>) {
     let failure = FailureReport::new("declined").with_response("why");
     execute(&store, &operation("failed")).fail_terminal_with(failure).unwrap();
     execute(&store, &operation("decided")).give_up("lost").unwrap();
-    store.resolve(&key("decided"), dupeproof::Verdict::DidNotHappen, &decision()).unwrap();
+    store.resolve(key("decided"), dupeproof::Verdict::DidNotHappen, &decision()).unwrap();
     let claim = execute(&store, &operation("noted"));
     claim.checkpoint(&[0, 1, 2, 255]).unwrap();
     claim.record_external_reference("ch_7").unwrap();

@@ -115,7 +115,7 @@ fn retention_of_a_verdict_and_of_a_late_word_counts_from_it() {
     let late = execute(&store, &short("late"));
     world.clock.advance(100 * DAY);
     let happened = Verdict::Happened { response: "receipt".into(), external_reference: None };
-    store.resolve(&key("verdict"), happened, &decision()).unwrap();
+    store.resolve(key("verdict"), happened, &decision()).unwrap();
     late.succeed_raw("receipt").unwrap();
     world.clock.advance(HOUR - MILLI);
     let store = world.now_and_reopened(store, |store| {

@@ -27,6 +27,9 @@ pub(crate) fn main(store: &StoreArgs, args: &ListArgs, voice: Voice) -> Fallible
     if let Some(age) = args.older_than {
         filter = filter.with_older_than(age);
     }
+    if args.waiting_for_person {
+        filter = filter.with_waiting_for_person();
+    }
     let store = place::open_existing(store)?;
     let (found, may_be_more) = collect(&store, &filter, args.limit as usize)?;
     store.close()?;

@@ -1,47 +1,61 @@
 //! `dupeproof reconcile`: asks a probe about every outcome that is unknown.
 
-use dupeproof::{Filter, OperationView, Status};
+use std::sync::{Mutex, PoisonError};
+
+use dupeproof::{Filter, OperationView, Reconciled, Status, Subject};
 use serde_json::json;
 
 use crate::args::{ReconcileArgs, StoreArgs};
 use crate::failure::{Failure, Voice, next_command, say};
 use crate::print::print_out;
-use crate::probe::{self, Finding, Question};
 use crate::text::escaped;
-use crate::{Fallible, code, list, place};
+use crate::{Fallible, code, list, place, probe};
 
-/// Who decided, in the record.
+/// Who asked, in the record.
 const BY: &str = "dupeproof reconcile";
 
 pub(crate) fn main(store: &StoreArgs, args: &ReconcileArgs, voice: Voice) -> Fallible<()> {
     let opened = place::open_existing(store)?;
-    // All are found before the first is asked: a probe may take its time.
-    let (unknown, may_be_more) = list::collect(&opened, &filter(args), args.limit as usize)?;
-    let mut still_unknown = 0_u32;
-    for operation in unknown {
-        let question = Question {
-            key: &operation.key,
-            attempt: operation.attempts,
-            downstream_key: &operation.downstream_key,
-            external_reference: operation.external_reference.as_deref(),
-        };
-        let finding = probe::ask(&opened, &question, &args.command, BY)?;
-        still_unknown += u32::from(finding == Finding::StillUnknown);
+    let command = args.command.clone();
+    let unprinted = std::sync::Arc::new(Mutex::new(None));
+    let failed = unprinted.clone();
+    let mut reconciler = opened
+        .reconciler()
+        .with_name(BY)
+        .with_lease(args.lease)
+        .with_probes_max(args.probes)
+        .with_probe(Subject::operation(&args.operation), move |inquiry: &dupeproof::Inquiry| {
+            probe::ask(&command, inquiry)
+        })
         // Told one by one: each took as long as its probe.
-        print_out(&line(&operation, finding, voice))?;
+        .with_observer(move |one| {
+            if let Err(failure) = print_out(&line(one, voice)) {
+                failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
+            }
+        });
+    if let Some(tenant) = &args.tenant {
+        reconciler = reconciler.with_tenant(tenant);
     }
+    if args.now {
+        reconciler = reconciler.early();
+    }
+    let report = reconciler.run_once(args.limit as usize)?;
+    drop(reconciler);
+    // Also what was not asked about now: its time has not come, or it waits for a person.
+    let (unknown, _) = list::collect(&opened, &filter(args), args.limit as usize)?;
     opened.close()?;
-    if may_be_more && voice == Voice::Human {
+    if let Some(failure) = unprinted.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        return Err(failure);
+    }
+    if report.more && voice == Voice::Human {
         say("there may be more: see --limit");
     }
-    match still_unknown {
-        0 => Ok(()),
-        left => {
-            let failure = Failure::with_code(code::REFUSED, format!("{left} outcomes are still unknown"));
-            let words = ["list", "--status", "unknown", "--operation", &args.operation];
-            Err(failure.next(next_command(store, &words)))
-        }
+    if unknown.is_empty() {
+        return Ok(());
     }
+    let failure = Failure::with_code(code::REFUSED, still_unknown(&unknown));
+    let words = ["list", "--status", "unknown", "--operation", &args.operation];
+    Err(failure.next(next_command(store, &words)))
 }
 
 fn filter(args: &ReconcileArgs) -> Filter {
@@ -52,22 +66,28 @@ fn filter(args: &ReconcileArgs) -> Filter {
     }
 }
 
-fn line(operation: &OperationView, finding: Finding, voice: Voice) -> String {
-    let key = &operation.key;
+fn still_unknown(unknown: &[OperationView]) -> String {
+    let waiting = unknown.iter().filter(|operation| operation.waits_for_person).count();
+    let text = format!("{} outcomes are still unknown", unknown.len());
+    if waiting == 0 { text } else { format!("{text}, {waiting} of them wait for a person") }
+}
+
+fn line(one: &Reconciled, voice: Voice) -> String {
+    let identity = &one.identity;
     match voice {
         Voice::Json => {
             let value = json!({
-                "tenant": key.tenant(),
-                "operation": key.operation(),
-                "key": key.key(),
-                "attempt": operation.attempts,
-                "finding": finding.as_str(),
+                "tenant": identity.tenant(),
+                "operation": identity.name(),
+                "key": identity.key(),
+                "attempt": one.attempt,
+                "finding": probe::word(one),
             });
             format!("{value}\n")
         }
         Voice::Human => {
-            let [tenant, operation, key] = [key.tenant(), key.operation(), key.key()].map(escaped);
-            format!("{:<16}{tenant}  {operation}  {key}\n", finding.as_str())
+            let [tenant, operation, key] = [identity.tenant(), identity.name(), identity.key()].map(escaped);
+            format!("{:<18}{tenant}  {operation}  {key}\n", probe::word(one))
         }
     }
 }

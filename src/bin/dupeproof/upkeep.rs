@@ -17,6 +17,7 @@ pub(crate) fn stats(store: &StoreArgs, voice: Voice) -> Fallible<()> {
         (Status::Executing.as_str(), stats.executing),
         (Status::FailedRetryable.as_str(), stats.failed_retryable),
         (Status::Unknown.as_str(), stats.unknown),
+        ("waiting_for_person", stats.waiting_for_person),
         (Status::Succeeded.as_str(), stats.succeeded),
         (Status::FailedTerminal.as_str(), stats.failed_terminal),
         (Status::Tombstone.as_str(), stats.tombstones),

@@ -31,12 +31,16 @@ pub(crate) fn json(view: &OperationView, show_response: bool) -> Value {
         "unknown_since": at(view.unknown.map(|(since, _)| since)),
         "unknown_cause": view.unknown.map(|(_, cause)| cause.to_string()),
         "probes": view.probes,
+        "next_probe_at": at(view.next_probe_at),
+        "waits_for_person": view.waits_for_person,
         "ended": view.ended.map(|status| status.as_str()),
         "failure": view.failure,
         "response": response_name(view.response.as_ref()),
         "decisions": view.decisions.iter().map(|decision| json!({
             "at": instant(decision.at),
+            "witness": decision.witness.as_str(),
             "by": decision.by,
+            "attempt": decision.attempt,
             "ruling": ruling(decision.ruling),
             "reason": decision.reason,
         })).collect::<Vec<_>>(),
@@ -71,11 +75,16 @@ pub(crate) fn lines(view: &OperationView) -> Vec<(&'static str, String)> {
     add("lease until", view.lease_until.map(instant));
     add("again from", view.retry_at.map(instant));
     add("unknown since", view.unknown.map(|(since, cause)| format!("{} ({cause})", instant(since))));
+    add("probes", (view.probes > 0).then(|| view.probes.to_string()));
+    add("next probe", view.next_probe_at.map(instant));
+    add("waits for", view.waits_for_person.then(|| "a person".to_owned()));
     add("failure", view.failure.as_deref().map(escaped));
     add("response", response_name(view.response.as_ref()));
     for decision in &view.decisions {
         let (by, reason) = (escaped(&decision.by), escaped(&decision.reason));
-        add("decided", Some(format!("{} by {by}: {} – {reason}", instant(decision.at), ruling(decision.ruling))));
+        let (at, attempt, witness) = (instant(decision.at), decision.attempt, decision.witness.as_str());
+        let ruling = ruling(decision.ruling);
+        add("history", Some(format!("{at} attempt {attempt}, {witness} {by}: {ruling} – {reason}")));
     }
     lines
 }

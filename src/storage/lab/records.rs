@@ -108,7 +108,7 @@ fn head(id: u64) -> Head {
     let identity = Identity::from_parts(kind, ["acme", "charge", &key, step], index).expect("valid parts");
     let decision = Decision {
         at: at(50),
-        witness: if id % 4 == 0 { Witness::Person } else { Witness::Probe },
+        witness: if id.is_multiple_of(4) { Witness::Person } else { Witness::Probe },
         by: "ops".into(),
         reason: "saw it at the provider".into(),
         ruling: Ruling::Happened,

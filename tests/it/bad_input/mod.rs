@@ -209,20 +209,20 @@ fn decisions_out_of_bounds_are_refused_and_decide_nothing() {
         (&huge, "why"),
         ("jane", &huge),
     ] {
-        let decided = store.resolve(&key("a"), Verdict::DidNotHappen, &Decision::new(by, reason));
+        let decided = store.resolve(key("a"), Verdict::DidNotHappen, &Decision::new(by, reason));
         assert_eq!(kind(decided), ErrorKind::InvalidInput);
     }
     for reference in ["", &huge, "ch\n1"] {
         let happened = Verdict::Happened { response: "ok".into(), external_reference: Some(reference.into()) };
-        assert_eq!(kind(store.resolve(&key("a"), happened, &decision())), ErrorKind::InvalidInput);
+        assert_eq!(kind(store.resolve(key("a"), happened, &decision())), ErrorKind::InvalidInput);
     }
     assert_eq!(get(&store, "a"), view);
     assert!(world.bytes() == before);
     let longest = Decision::new("x".repeat(256), "x".repeat(4096));
     let next = Verdict::StillUnknown { next: Duration::MAX };
-    assert_eq!(store.resolve(&key("a"), next, &longest).unwrap().decisions.len(), 1);
+    assert_eq!(store.resolve(key("a"), next, &longest).unwrap().decisions.len(), 1);
     let failed = Verdict::FailedForGood { failure: FailureReport::new(&huge) };
-    store.resolve(&key("a"), failed, &longest).unwrap();
+    store.resolve(key("a"), failed, &longest).unwrap();
     assert!(replay(&store, &operation("a")).failure().unwrap().message().len() <= 4096);
 }
 

@@ -88,7 +88,7 @@ fn checkpoint_is_durable_at_once_and_shown() {
     let store = world.now_and_reopened(store, |store| {
         assert_eq!(get(store, "a").checkpoint.as_deref(), Some(b"page 3".as_slice()));
     });
-    store.resolve(&key("a"), Verdict::DidNotHappen, &decision()).unwrap();
+    store.resolve(key("a"), Verdict::DidNotHappen, &decision()).unwrap();
     let next = execute(&store, &operation("a"));
     assert_eq!(next.last_checkpoint(), Some(b"page 3".as_slice()));
     let largest = vec![7; 64 * 1024];

@@ -182,7 +182,7 @@ fn owner_who_did_it_is_believed_after_a_verdict_that_it_did_not_happen() {
     let store = world.open();
     let claim = execute(&store, &operation("a"));
     world.clock.advance(DAY);
-    store.resolve(&key("a"), Verdict::DidNotHappen, &decision()).unwrap();
+    store.resolve(key("a"), Verdict::DidNotHappen, &decision()).unwrap();
     // Nobody ran meanwhile: refusing the first-hand word would run the effect a second time.
     claim.succeed_raw("receipt").unwrap();
     world.now_and_reopened(store, |store| assert_eq!(replay(store, &operation("a")).attempt(), 1));
@@ -195,7 +195,7 @@ fn verdict_and_late_word_that_differ_leave_the_verdict() {
     let claim = execute(&store, &operation("a"));
     world.clock.advance(DAY);
     let verdict = Verdict::FailedForGood { failure: FailureReport::new("refused by the bank") };
-    store.resolve(&key("a"), verdict, &decision()).unwrap();
+    store.resolve(key("a"), verdict, &decision()).unwrap();
     assert_eq!(claim.succeed_raw("receipt").unwrap_err().kind(), ErrorKind::AlreadySettled);
     assert!(!replay(&store, &operation("a")).is_success());
 }

@@ -38,7 +38,7 @@ const TAKEOVERS: [(&str, Takeover); 5] = [
     ("lapsed, found not to have happened, and begun again", |world, store| {
         let stale = execute(store, &operation("a"));
         world.clock.advance(DAY);
-        store.resolve(&key("a"), Verdict::DidNotHappen, &decision()).unwrap();
+        store.resolve(key("a"), Verdict::DidNotHappen, &decision()).unwrap();
         (stale, execute(store, &operation("a")))
     }),
     ("lapsed and re-sent", |world, store| {

@@ -115,7 +115,8 @@ fn probes_that_race_let_one_run_through() {
     let racers: Vec<_> = (0..8).map(|_| shell.spawn("a", &["--reconcile", "exit 1"], script)).collect();
     for racer in racers {
         let output = racer.wait_with_output().unwrap();
-        assert!(matches!(code(&output), 0 | 120), "{}", stderr(&output));
+        // 122: another one was asking.
+        assert!(matches!(code(&output), 0 | 120 | 122), "{}", stderr(&output));
     }
     assert_eq!(shell.effects(), 1);
 }

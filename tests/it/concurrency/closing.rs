@@ -41,7 +41,7 @@ fn call_that_comes_just_behind_the_end_of_the_writer_is_answered() {
             }
             loop {
                 // It passes the writer and writes nothing.
-                let told = store.resolve(&key("nobody"), Verdict::DidNotHappen, &decision()).unwrap_err().kind();
+                let told = store.resolve(key("nobody"), Verdict::DidNotHappen, &decision()).unwrap_err().kind();
                 if told != ErrorKind::NotFound {
                     return told;
                 }

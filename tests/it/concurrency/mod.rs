@@ -166,7 +166,7 @@ fn verdict_and_late_word_at_once_leave_one_outcome() {
             0 => claim.succeed_raw("of the owner").map(drop).map_err(|error| error.kind()),
             _ => {
                 let happened = Verdict::Happened { response: "of a person".into(), external_reference: None };
-                store.resolve(&key(&name), happened, &decision()).map(drop).map_err(|error| error.kind())
+                store.resolve(key(&name), happened, &decision()).map(drop).map_err(|error| error.kind())
             }
         });
         let winner: &[u8] = match told[..] {

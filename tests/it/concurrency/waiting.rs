@@ -61,7 +61,7 @@ fn waiter_runs_if_the_one_before_did_not() {
     let told = waiter_of(|_, store, claim| {
         claim.give_up("lost").unwrap();
         // The waiter may have been told before that it is unknown; then there is nothing more to tell.
-        let _ = store.resolve(&key("a"), Verdict::DidNotHappen, &decision());
+        let _ = store.resolve(key("a"), Verdict::DidNotHappen, &decision());
     });
     assert!(matches!(told, Begin::Execute(_) | Begin::Unknown(_)));
 }

@@ -15,7 +15,7 @@ fn calls(store: &Store, claim: &Claim) -> Vec<(&'static str, Result<()>)> {
         ("begin of a settled key", store.begin(&operation("settled")).map(drop)),
         ("reserve", store.reserve(&operation("new")).map(drop)),
         ("begin many", store.begin_many(&[operation("new")]).map(drop)),
-        ("resolve", store.resolve(&key("unknown"), Verdict::DidNotHappen, &decision()).map(drop)),
+        ("resolve", store.resolve(key("unknown"), Verdict::DidNotHappen, &decision()).map(drop)),
         ("heartbeat", claim.heartbeat()),
         ("checkpoint", claim.checkpoint(b"x")),
         ("settle", claim.succeed_raw("receipt").map(drop)),

@@ -231,7 +231,7 @@ impl Subject {
             Verdict::DidNotHappen => dupeproof::Verdict::DidNotHappen,
             Verdict::StillUnknown => dupeproof::Verdict::StillUnknown { next: Duration::ZERO },
         };
-        let told = self.store.resolve(&self::key(&name(key)), given, &Decision::new("jane", "looked"));
+        let told = self.store.resolve(self::key(&name(key)), given, &Decision::new("jane", "looked"));
         let expected = self.model.resolve(key, verdict);
         assert_eq!(kind(told), expected);
         if expected.is_ok() && *verdict == Verdict::DidNotHappen {

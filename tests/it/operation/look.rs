@@ -181,7 +181,7 @@ fn oldest_unknown_outcome_is_told() {
     execute(&store, &operation("b")).give_up("lost").unwrap();
     let store = world.now_and_reopened(store, |store| assert_eq!(store.stats().unwrap().oldest_unknown, Some(oldest)));
     assert_eq!(store.stats().unwrap().now.since(oldest), HOUR);
-    store.resolve(&key("a"), dupeproof::Verdict::DidNotHappen, &decision()).unwrap();
+    store.resolve(key("a"), dupeproof::Verdict::DidNotHappen, &decision()).unwrap();
     assert_eq!(store.stats().unwrap().oldest_unknown, Some(unknown(&store, &operation("b")).since()));
 }
 

@@ -215,7 +215,7 @@ fn verdict_that_it_did_not_happen_ends_the_doubt() {
     let world = World::new();
     let (store, sent_under) = in_doubt(&world);
     execute(&store, &deduping("a")).give_up("lost again").unwrap();
-    store.resolve(&key("a"), Verdict::DidNotHappen, &decision()).unwrap();
+    store.resolve(key("a"), Verdict::DidNotHappen, &decision()).unwrap();
     let claim = execute(&store, &deduping("a"));
     assert!(!claim.is_resend());
     assert_eq!(claim.downstream_key(), sent_under);
@@ -226,7 +226,7 @@ fn verdict_that_it_did_not_happen_ends_the_doubt() {
 fn wait_before_the_next_look_holds_the_re_send_back() {
     let world = World::new();
     let (store, _) = in_doubt(&world);
-    store.resolve(&key("a"), Verdict::StillUnknown { next: MINUTE }, &decision()).unwrap();
+    store.resolve(key("a"), Verdict::StillUnknown { next: MINUTE }, &decision()).unwrap();
     unknown(&store, &deduping("a"));
     world.clock.advance(MINUTE);
     assert!(execute(&store, &deduping("a")).is_resend());

@@ -235,7 +235,7 @@ fn fresh_downstream_key_comes_only_when_asked_for() {
     assert_eq!(third.downstream_key(), original, "after a release");
     third.give_up("lost").unwrap();
     assert_eq!(unknown(&store, &operation("a")).downstream_key(), original, "while unknown");
-    store.resolve(&key("a"), dupeproof::Verdict::DidNotHappen, &decision()).unwrap();
+    store.resolve(key("a"), dupeproof::Verdict::DidNotHappen, &decision()).unwrap();
     let store = world.reopen(store);
     let fourth = next(&store);
     assert_eq!(fourth.downstream_key(), original, "after a verdict");

@@ -9,7 +9,7 @@ use dupeproof::{
 use crate::support::*;
 
 fn resolve(store: &Store, verdict: Verdict) -> dupeproof::OperationView {
-    store.resolve(&key("a"), verdict, &decision()).unwrap()
+    store.resolve(key("a"), verdict, &decision()).unwrap()
 }
 
 fn happened(response: &str) -> Verdict {
@@ -173,7 +173,7 @@ fn unknown_outcomes_alone_can_be_resolved() {
         let (before, view) = (world.bytes(), get(&store, "a"));
         for verdict in [happened("x"), failed(), Verdict::DidNotHappen, Verdict::StillUnknown { next: Duration::ZERO }]
         {
-            let error = store.resolve(&key("a"), verdict, &decision()).unwrap_err();
+            let error = store.resolve(key("a"), verdict, &decision()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Refused, "{status}");
         }
         assert_eq!(get(&store, "a"), view);
@@ -181,7 +181,7 @@ fn unknown_outcomes_alone_can_be_resolved() {
         drop(held);
     }
     let store = Store::in_memory().unwrap();
-    let error = store.resolve(&key("a"), Verdict::DidNotHappen, &decision()).unwrap_err();
+    let error = store.resolve(key("a"), Verdict::DidNotHappen, &decision()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }
 
@@ -201,7 +201,7 @@ fn decisions_are_kept_with_the_operation_in_their_order() {
     let world = World::new();
     let store = given_up(&world);
     let told =
-        |by: &str, verdict| store.resolve(&key("a"), verdict, &Decision::new(by, format!("{by} looked"))).unwrap();
+        |by: &str, verdict| store.resolve(key("a"), verdict, &Decision::new(by, format!("{by} looked"))).unwrap();
     told("ann", Verdict::StillUnknown { next: HOUR });
     world.clock.advance(HOUR);
     told("ben", Verdict::StillUnknown { next: HOUR });
@@ -244,7 +244,7 @@ fn oldest_decisions_go_when_there_are_too_many() {
     let store = given_up(&world);
     for at in 0..40 {
         let by = Decision::new(format!("person {at}"), "looked");
-        store.resolve(&key("a"), Verdict::StillUnknown { next: Duration::ZERO }, &by).unwrap();
+        store.resolve(key("a"), Verdict::StillUnknown { next: Duration::ZERO }, &by).unwrap();
     }
     let decisions = get(&store, "a").decisions;
     assert_eq!(decisions.len(), 16);

@@ -141,7 +141,7 @@ fn claim_of_another_process_that_was_taken_over_writes_nothing() {
     other.told("begin", "attempt 1");
     world.clock.advance(MINUTE);
     assert_eq!(unknown(&store, &operation("a")).cause(), UnknownCause::LeaseLapsed);
-    store.resolve(&key("a"), Verdict::DidNotHappen, &decision()).unwrap();
+    store.resolve(key("a"), Verdict::DidNotHappen, &decision()).unwrap();
     let current = execute(&store, &operation("a"));
     assert_eq!(current.attempt(), 2);
     current.checkpoint(b"current").unwrap();

@@ -123,5 +123,5 @@ pub fn resolve_by(ledger: &Ledger, store: &Store, name: &str) {
         Some(_) => Verdict::Happened { response: receipt(name).into(), external_reference: Some(reference(name)) },
         None => Verdict::DidNotHappen,
     };
-    store.resolve(&key(name), verdict, &decision()).expect("the outcome is unknown");
+    store.resolve(key(name), verdict, &decision()).expect("the outcome is unknown");
 }

@@ -35,7 +35,7 @@ fn calls_that_write_are_refused_inside_and_do_not_hang() {
                 ("release", claim.release().unwrap_err()),
                 ("settle_and_begin", claim.settle_and_begin(Settlement::Released, &operation("new")).unwrap_err()),
                 ("start", reservation.start().unwrap_err()),
-                ("resolve", store.resolve(&key("unknown"), Verdict::DidNotHappen, &decision()).unwrap_err()),
+                ("resolve", store.resolve(key("unknown"), Verdict::DidNotHappen, &decision()).unwrap_err()),
                 ("sweep", store.sweep(1).unwrap_err()),
                 ("compact", store.compact().unwrap_err()),
                 ("transaction", store.transaction(|_| Ok::<_, Error>(())).unwrap_err()),

@@ -197,6 +197,9 @@ pub(crate) struct ListArgs {
     /// Only those first used longer ago than this
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) older_than: Option<Duration>,
+    /// Only unknown outcomes that no probe is asked about any more: resolve them
+    #[arg(long, conflicts_with = "status")]
+    pub(crate) waiting_for_person: bool,
     /// At most so many
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) limit: u32,
@@ -273,7 +276,8 @@ const RECONCILE_NOTES: &str = "\
 The command is run by `sh -c` once for each unknown outcome, oldest first. It finds IDEMPOTENCY_KEY, DUPEPROOF_KEY, \
 DUPEPROOF_TENANT, DUPEPROOF_OPERATION, DUPEPROOF_ATTEMPT and, if the remote side's name is known, DUPEPROOF_REFERENCE in \
 its environment. Its exit is the verdict: 0, it happened (what it prints is what repeats get); 1, it did not happen, \
-and the next run goes through; anything else, it cannot tell.
+and the next run goes through; anything else, it cannot tell. Then it is asked again after 10 seconds at the earliest, \
+later each time, and not at all once it was asked in vain 30 times: see `list --waiting-for-person`.
 
 Exit codes: 0 none is unknown any more, 1 failed, 2 wrong usage, 3 not found, 4 some are still unknown
 
@@ -296,6 +300,15 @@ pub(crate) struct ReconcileArgs {
     /// Ask about at most so many
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) limit: u32,
+    /// Ask also where the wait after the last probe is not over
+    #[arg(long)]
+    pub(crate) now: bool,
+    /// After so many probes in vain an outcome waits for a person
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) probes: u32,
+    /// For so long nobody else asks about the same outcome: longer than the command takes
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration::parse)]
+    pub(crate) lease: Duration,
 }
 
 const STATS_NOTES: &str = "\

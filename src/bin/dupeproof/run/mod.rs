@@ -9,14 +9,13 @@ mod signals;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use dupeproof::{AfterFailure, Begin, Claim, FailureReport, Operation, Remote, Retention, Retry};
+use dupeproof::{AfterFailure, Begin, Claim, FailureReport, Inquiry, Operation, Remote, Retention, Retry, Subject};
 
 use crate::Fallible;
 use crate::args::{OnError, RunArgs, StoreArgs};
 use crate::duration::Keep;
 use crate::failure::{Failure, Voice, look_up};
-use crate::probe::{self, Finding, Question};
-use crate::{code, place};
+use crate::{code, place, probe};
 use answer::Speaker;
 use child::{Ended, Finished};
 use payload::Payload;
@@ -55,14 +54,12 @@ fn run(store: &StoreArgs, args: &RunArgs, voice: Voice) -> Fallible<u8> {
     }
     let signals = signals::Forwarder::start().map_err(|error| Failure::new(format!("watch for signals: {error}")))?;
     let mut begin = store.begin(&operation)?;
-    if let (Begin::Unknown(unknown), Some(probe)) = (&begin, &args.reconcile) {
-        let question = Question {
-            key: operation.key(),
-            attempt: unknown.attempt(),
-            downstream_key: unknown.downstream_key(),
-            external_reference: unknown.external_reference(),
-        };
-        if probe::ask(&store, &question, probe, PROBE)? != Finding::StillUnknown {
+    if let (Begin::Unknown(_), Some(probe)) = (&begin, &args.reconcile) {
+        let (subject, command) = (Subject::operation(operation.key().operation()), probe.clone());
+        let probe = move |inquiry: &Inquiry| probe::ask(&command, inquiry);
+        let reconciler = store.reconciler().early().with_name(PROBE).with_probe(subject, probe);
+        let report = reconciler.run_for(operation.key())?;
+        if report.still_unknown == 0 {
             begin = store.begin(&operation)?;
         }
     }
