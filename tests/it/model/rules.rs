@@ -293,9 +293,13 @@ impl Model {
                     self.put(token, record);
                     return Ok(());
                 }
+                record.decisions += 1;
             }
             State::Retryable { why: Why::Verdict, .. }
-                if matches!(word, Word::Succeeded(_) | Word::FailedTerminal(_)) => {}
+                if matches!(word, Word::Succeeded(_) | Word::FailedTerminal(_)) =>
+            {
+                record.decisions += 1;
+            }
             settled => return if says_the_same(settled, word) { Ok(()) } else { Err(contradiction(settled)) },
         }
         record.state = match word.clone() {
