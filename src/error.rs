@@ -63,6 +63,9 @@ pub enum ErrorKind {
     Io,
     /// The file holds something this crate never wrote. Restore a backup, or run `verify`.
     Damaged,
+    /// The file that a stored response refers to is not there any more, or is not what it was. The operation did succeed,
+    /// and nobody repeats it. Put the file back.
+    ArtifactMissing,
     /// A stored or given response could not be turned into the asked type. The record is as it was before, or, after
     /// `run`, settled.
     Response,
@@ -110,6 +113,7 @@ impl ErrorKind {
             | Self::Refused
             | Self::Busy
             | Self::Damaged
+            | Self::ArtifactMissing
             | Self::Response => false,
         }
     }
@@ -147,6 +151,7 @@ impl ErrorKind {
             Self::Replaced => "find out who deleted or replaced the file before you reopen it",
             Self::Io => "mend the disk or the permissions, then reopen the store",
             Self::Damaged => "restore a backup, or run verify to see the extent",
+            Self::ArtifactMissing => "put the file back where it was: the operation succeeded, and is not repeated",
             Self::Response => "ask for the type that was stored, or read the raw response",
         }
     }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::index::Shelf;
-use crate::machine::key::{Identity, Kind, OperationKey};
+use crate::machine::key::{Identity, Kind};
 use crate::machine::record::{Record, RecordId, Status};
 use crate::machine::time::Timestamp;
-use crate::operation::{OperationView, as_of, view};
+use crate::operation::{OperationView, as_of, view_with_compensation};
 use crate::storage::outbox::look::OutboxStats;
-use crate::storage::snapshot::Visit;
+use crate::storage::snapshot::{Snapshot, Visit};
 use crate::store::Store;
 
 /// Rows one page of a list may look at, so that a filter that matches nothing cannot walk a whole store in one call.
@@ -68,6 +68,20 @@ impl Filter {
     /// ```
     pub fn inbox() -> Self {
         Self { kind: Kind::Inbox, ..Self::default() }
+    }
+
+    /// Records of another kind instead of operations: steps of runs, say, or compensations.
+    ///
+    /// # Example
+    /// ```
+    /// use dupeproof::{Filter, Kind, Status};
+    /// let refunds = Filter::new().with_kind(Kind::Compensation).with_status(Status::Unknown);
+    /// # let _ = refunds;
+    /// ```
+    #[must_use]
+    pub fn with_kind(mut self, kind: Kind) -> Self {
+        self.kind = kind;
+        self
     }
 
     /// Only operations in this status.
@@ -253,6 +267,12 @@ pub struct Stats {
     /// Messages that came in and are still recognised, however they ended. Those above are operations, but for the
     /// unsettled ones, which are counted whatever they are of.
     pub inbox_marks: u64,
+    /// Runs of workflows that are not over.
+    pub runs_open: u64,
+    /// Runs that are over and remembered.
+    pub runs_over: u64,
+    /// Steps of runs and their compensations that are settled. They count among no other settled records.
+    pub steps_settled: u64,
     /// The outbox.
     pub outbox: OutboxStats,
     /// Since when the oldest unknown outcome is unknown.
@@ -280,8 +300,8 @@ impl Store {
     /// assert_eq!(store.get(&key)?.unwrap().status, Status::Succeeded);
     /// # Ok::<(), dupeproof::Error>(())
     /// ```
-    pub fn get(&self, key: &OperationKey) -> Result<Option<OperationView>> {
-        self.view_of(&Identity::operation(key.clone()))
+    pub fn get(&self, key: impl Into<Identity>) -> Result<Option<OperationView>> {
+        self.view_of(&key.into())
     }
 
     /// Lists operations page by page: by key, or, if only an unsettled status can match, by age of the record.
@@ -313,7 +333,7 @@ impl Store {
                     After::Start | After::Identity(_) => None,
                 };
                 snapshot.scan_unsettled(after, |id, _| match snapshot.read(id)? {
-                    Some(record) => Ok(collected.take(record, |record| After::Unsettled(record.head.id))),
+                    Some(record) => collected.take(snapshot, record, |record| After::Unsettled(record.head.id)),
                     None => Err(Error::new(ErrorKind::Damaged, format!("unsettled record {} is missing", id.0))),
                 })
             }
@@ -323,7 +343,7 @@ impl Store {
                     After::Start | After::Unsettled(_) => None,
                 };
                 snapshot.scan(filter.kind, after, |record| {
-                    Ok(collected.take(record, |record| After::Identity(record.head.identity.clone())))
+                    collected.take(snapshot, record, |record| After::Identity(record.head.identity.clone()))
                 })
             }
         })?;
@@ -349,6 +369,8 @@ impl Store {
             stats.failed_terminal = snapshot.shelf_len(Shelf::FailedTerminal)?;
             stats.tombstones = snapshot.shelf_len(Shelf::Tombstone)?;
             stats.inbox_marks = snapshot.shelf_len(Shelf::Inbox)?;
+            stats.runs_over = snapshot.shelf_len(Shelf::Run)?;
+            stats.steps_settled = snapshot.shelf_len(Shelf::Member)?;
             stats.outbox = snapshot.outbox_stats(stats.now)?;
             snapshot.scan_unsettled(None, |_, row| {
                 match row.status {
@@ -360,6 +382,7 @@ impl Store {
                         stats.waiting_for_person += u64::from(row.due == Timestamp::FOREVER);
                         stats.oldest_unknown = Some(stats.oldest_unknown.map_or(row.since, |at| at.min(row.since)));
                     }
+                    Status::Open => stats.runs_open += 1,
                     Status::Succeeded | Status::FailedTerminal | Status::Tombstone => {}
                 }
                 Ok(Visit::Next)
@@ -385,19 +408,19 @@ impl<'a> Collected<'a> {
         Self { filter, now, operations_max: page.operations_max, looked_at: 0, listing }
     }
 
-    fn take(&mut self, record: Record, after: impl FnOnce(&Record) -> After) -> Visit {
+    fn take(&mut self, snapshot: &Snapshot, record: Record, after: impl FnOnce(&Record) -> After) -> Result<Visit> {
         let after = after(&record);
         self.looked_at += 1;
         if let Some(record) = as_of(record, self.now)
             && record.head.identity.kind == self.filter.kind
             && self.filter.admits(&record, self.now)
         {
-            self.listing.operations.push(view(record));
+            self.listing.operations.push(view_with_compensation(snapshot, record, self.now)?);
         }
         if self.listing.operations.len() == self.operations_max || self.looked_at == SCAN_ROWS_MAX {
             self.listing.next = Some(Page { operations_max: self.operations_max, after });
-            return Visit::Stop;
+            return Ok(Visit::Stop);
         }
-        Visit::Next
+        Ok(Visit::Next)
     }
 }

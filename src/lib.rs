@@ -61,7 +61,9 @@
 //! fingerprints of JSON, and the store as lines of JSON (`export`, `import`). `cli`: the program `dupeproof`; a user of the library never compiles it.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod artifact;
 mod clock;
+mod compensation;
 mod engine;
 mod error;
 mod inbox;
@@ -78,6 +80,7 @@ mod reconcile;
 mod storage;
 mod store;
 mod transaction;
+mod workflow;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::{Error, ErrorKind, Result};
@@ -89,8 +92,9 @@ pub use machine::message::content::Message;
 pub use machine::message::stored::{DeadCause, MessageStatus};
 pub use machine::policy::{Backoff, Remote, Retention, Retry};
 pub use machine::record::{Ruling, Status, TerminalCause, UnknownCause, Witness};
-pub use machine::response::{FailureReport, Response, ResponsePolicy};
+pub use machine::response::{Artifact, FailureReport, Response, ResponsePolicy};
 pub use machine::time::Timestamp;
+pub use machine::workflow::RunStatus;
 pub use maintenance::SweepReport;
 pub use operation::{
     AfterFailure, Begin, Claim, Conflict, DecisionView, Expired, Failure, FencingToken, InProgress, Nonce, Operation,
@@ -109,6 +113,9 @@ pub use storage::audit::{Problem, VerifyReport};
 pub use storage::outbox::look::OutboxStats;
 pub use store::Store;
 pub use transaction::{Tables, Transaction};
+pub use workflow::{
+    ChangedRun, Run, RunEntry, RunFilter, RunListing, RunPage, RunSummary, RunView, StepView, Undo, Workflow,
+};
 
 /// The storage engine, for the tables that an application keeps in the same file: see [`Store::transaction`].
 pub use redb;

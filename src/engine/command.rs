@@ -123,6 +123,18 @@ pub(super) fn rejected(rejection: Rejection) -> Error {
         Rejection::AlreadySettled(_) => ErrorKind::AlreadySettled,
         Rejection::Absent => ErrorKind::NotFound,
         Rejection::NotStarted
+        | Rejection::OtherRun
+        | Rejection::OtherDefinition
+        | Rejection::RunOver(_)
+        | Rejection::TurnedBack
+        | Rejection::NotTurnedBack
+        | Rejection::Blocked
+        | Rejection::StepsHeld
+        | Rejection::NotCompensated
+        | Rejection::RunFull
+        | Rejection::NotRun
+        | Rejection::IsRun
+        | Rejection::NotCompensable(_)
         | Rejection::NotUnknown(_)
         | Rejection::OtherAttempt(_)
         | Rejection::AskedElsewhere

@@ -2,10 +2,12 @@
 
 use super::fingerprint::Fingerprint;
 use super::key::Identity;
+use super::limits::RUN_STEPS_MAX;
 use super::policy::{Backoff, Policy, Retry};
 use super::record::{Decision, Holder, Record, RecordId, Ruling, Status, Token};
 use super::response::{ExternalReference, FailureReport, Response};
 use super::time::{Span, Timestamp};
+use super::workflow::{Members, RunAct, RunIntent};
 
 /// The world at the moment of a decision: one reading, taken inside the write transaction.
 #[derive(Debug, Clone, Copy)]
@@ -16,6 +18,11 @@ pub(crate) struct Context {
     pub(crate) incarnation: u64,
     /// The id a new record would get.
     pub(crate) fresh_id: RecordId,
+    /// What the record belongs to, as found before in the same transaction: the run of a step, what a compensation
+    /// compensates.
+    pub(crate) parent: Option<RecordId>,
+    /// The steps of the run that the event is for.
+    pub(crate) members: Members,
 }
 
 /// Something that happens to one record.
@@ -43,6 +50,10 @@ pub(crate) enum Event {
     Probe(ProbeTerms),
     /// Somebody found out, or decided, what an unknown outcome was.
     Resolve(Verdict, Decision, About),
+    /// Somebody wants something of a run.
+    Run(RunIntent, RunAct),
+    /// Somebody is about to compensate it.
+    Compensate,
 }
 
 /// On which terms a reconciler asks.
@@ -137,7 +148,13 @@ impl Event {
             | Self::Refer(token, _)
             | Self::Settle(token, _)
             | Self::Abandon(token) => Some(*token),
-            Self::Begin(_) | Self::OwnerGone | Self::Tick | Self::Probe(_) | Self::Resolve(..) => None,
+            Self::Begin(_)
+            | Self::OwnerGone
+            | Self::Tick
+            | Self::Probe(_)
+            | Self::Resolve(..)
+            | Self::Run(..)
+            | Self::Compensate => None,
         }
     }
 }
@@ -203,6 +220,32 @@ pub(crate) enum Rejection {
     NotDue,
     #[error("the provider was asked as often as it may be: the record waits for a person")]
     ForPerson,
+    #[error("the run was begun with another payload")]
+    OtherRun,
+    #[error(
+        "the run was begun by another definition of the workflow: accept the change, or finish it with the old one"
+    )]
+    OtherDefinition,
+    #[error("the run is over: {0}")]
+    RunOver(Status),
+    #[error("the run has turned back: its steps are compensated, and no further one is taken")]
+    TurnedBack,
+    #[error("the run has not turned back: nothing of it is compensated while steps are taken")]
+    NotTurnedBack,
+    #[error("the outcome of a step is unknown: find it out first")]
+    Blocked,
+    #[error("a step is being executed: let it end first")]
+    StepsHeld,
+    #[error("not every step that succeeded has been compensated")]
+    NotCompensated,
+    #[error("the run has {RUN_STEPS_MAX} steps, which is as many as it may have")]
+    RunFull,
+    #[error("the record is no run")]
+    NotRun,
+    #[error("the record is a run: its steps are begun and settled, not the run itself")]
+    IsRun,
+    #[error("only what succeeded is compensated: it is {0}")]
+    NotCompensable(Status),
 }
 
 /// A change and an answer.

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::error::Error;
@@ -41,7 +42,8 @@ use crate::error::Error;
 /// assert_eq!(ten, Fingerprint::of_bytes(b"pay 10 EUR to Zoe"));
 /// assert_ne!(ten, Fingerprint::of_bytes(b"pay 99 EUR to Zoe"));
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "Stored", try_from = "Stored")]
 pub struct Fingerprint {
     algorithm: Algorithm,
     /// Zero where the payload was never seen.
@@ -51,6 +53,25 @@ pub struct Fingerprint {
 }
 
 const DIGEST_LEN_MAX: usize = 32;
+
+/// A fingerprint that is a part of something stored: algorithm id, payload length, digest.
+#[derive(Serialize, Deserialize)]
+struct Stored(u8, u64, Vec<u8>);
+
+impl From<Fingerprint> for Stored {
+    fn from(fingerprint: Fingerprint) -> Self {
+        let (algorithm, payload_len, digest) = fingerprint.to_stored();
+        Self(algorithm, payload_len, digest.to_vec())
+    }
+}
+
+impl TryFrom<Stored> for Fingerprint {
+    type Error = StoredError;
+
+    fn try_from(Stored(algorithm, payload_len, digest): Stored) -> Result<Self, StoredError> {
+        Self::from_stored(algorithm, payload_len, &digest)
+    }
+}
 
 /// How a [`Fingerprint`] was made.
 ///

@@ -31,10 +31,15 @@ pub(crate) enum Shelf {
     Tombstone,
     /// Messages that came in, however they ended: their marks are counted apart.
     Inbox,
+    /// Runs, however they ended.
+    Run,
+    /// Steps of runs and their compensations: they are kept as long as their run, and never due by themselves.
+    Member,
 }
 
 impl Shelf {
-    pub(crate) const ALL: [Self; 4] = [Self::Succeeded, Self::FailedTerminal, Self::Tombstone, Self::Inbox];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Succeeded, Self::FailedTerminal, Self::Tombstone, Self::Inbox, Self::Run, Self::Member];
 }
 
 impl Record {
@@ -44,7 +49,11 @@ impl Record {
         };
         let retention = |shelf, due| match self.head.identity.kind {
             Kind::Inbox => SideRow::Retention(Shelf::Inbox, due),
-            Kind::Operation | Kind::Step | Kind::Compensation | Kind::Run => SideRow::Retention(shelf, due),
+            Kind::Run => SideRow::Retention(Shelf::Run, due),
+            Kind::Step | Kind::Compensation if self.head.identity.step.is_some() => {
+                SideRow::Retention(Shelf::Member, due)
+            }
+            Kind::Operation | Kind::Step | Kind::Compensation => SideRow::Retention(shelf, due),
         };
         match &self.state {
             State::Reserved(held) | State::Executing(held) => {
@@ -53,6 +62,7 @@ impl Record {
             }
             State::FailedRetryable(retryable) => unsettled(retryable.retry_at, 0, retryable.retry_at),
             State::Unknown(unresolved) => unsettled(unresolved.inquiry.due(), 0, unresolved.since),
+            State::Open(_) => unsettled(Timestamp::FOREVER, 0, self.head.created_at),
             State::Succeeded { terms, .. } => retention(Shelf::Succeeded, terms.expires_at),
             State::FailedTerminal { terms, .. } => retention(Shelf::FailedTerminal, terms.expires_at),
             State::Tombstone { terms, .. } => retention(Shelf::Tombstone, terms.purge_at),

@@ -145,6 +145,11 @@ impl RunKey {
         }))
     }
 
+    /// The run that an identity of a run, or of a part of one, names.
+    pub(crate) fn of(identity: &Identity) -> Self {
+        Self(identity.key.clone())
+    }
+
     /// The tenant.
     ///
     /// # Example
@@ -389,6 +394,16 @@ impl Identity {
         Self { kind: Kind::Operation, key, step: None }
     }
 
+    /// A run itself.
+    pub(crate) fn run(run: &RunKey) -> Self {
+        Self { kind: Kind::Run, key: run.0.clone(), step: None }
+    }
+
+    /// The run that a step, or the compensation of one, belongs to.
+    pub(crate) fn run_of(&self) -> Option<RunKey> {
+        self.step.is_some().then(|| RunKey(self.key.clone()))
+    }
+
     /// A step of a run.
     ///
     /// # Example
@@ -400,6 +415,11 @@ impl Identity {
     /// ```
     pub fn step(run: &RunKey, step: StepKey) -> Self {
         Self { kind: Kind::Step, key: run.0.clone(), step: Some(step) }
+    }
+
+    /// The compensation of an operation.
+    pub(crate) fn compensation_of(key: &OperationKey) -> Self {
+        Self { kind: Kind::Compensation, key: key.clone(), step: None }
     }
 
     /// The compensation of this operation or step: an operation of its own, under a key of its own.

@@ -8,6 +8,8 @@ pub(crate) const NAME_BYTES_MAX: usize = 128;
 pub(crate) const KEY_BYTES_MAX: usize = 512;
 /// Longest external reference, in bytes: provider ids are tens of bytes, a URL fits.
 pub(crate) const REFERENCE_BYTES_MAX: usize = 1024;
+/// Longest path of an artifact, in bytes: what the system itself takes.
+pub(crate) const LOCATION_BYTES_MAX: usize = 4096;
 /// Longest error text kept, in bytes; longer ones are cut, since an error's size must never stop its record.
 pub(crate) const FAILURE_BYTES_MAX: usize = 4096;
 /// Longest name of who decided, in bytes.
@@ -22,6 +24,9 @@ pub(crate) const PROBES_DEFAULT: u32 = 30;
 /// How long one probe keeps others from asking unless the reconciler says otherwise: longer than a request and its
 /// retries take, short enough for a reconciler that died.
 pub(crate) const PROBE_LEASE_DEFAULT: Span = Span::from_secs(60);
+/// Steps of one run: each is counted when one is taken, in the same commit. What has more to do sends messages, or is
+/// several runs.
+pub(crate) const RUN_STEPS_MAX: u32 = 10_000;
 /// Largest checkpoint, in bytes: a cursor or a plan, written on each call; files belong beside the store.
 pub(crate) const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
 /// Response limit unless the options say otherwise, in bytes.

@@ -19,6 +19,7 @@ pub(crate) mod response;
 pub(crate) mod retention;
 pub(crate) mod time;
 pub(crate) mod transition;
+pub(crate) mod workflow;
 
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::key::Identity;
 use super::limits;
 use super::response::ResponsePolicy;
 use super::time::{Span, Timestamp};
@@ -334,6 +335,14 @@ impl Default for Policy {
 }
 
 impl Policy {
+    /// What belongs to a run is kept as long as the run: it would be done again if it were forgotten before.
+    pub(crate) fn kept_for(self, identity: &Identity) -> Self {
+        match identity.step {
+            Some(_) => Self { retention: Retention::forever(), ..self },
+            None => self,
+        }
+    }
+
     /// Refuses durations and limits that cannot be meant, before anything is written.
     pub(crate) fn check(&self) -> Result<()> {
         within("lease", self.lease, limits::LEASE_MIN, limits::LEASE_MAX)?;

@@ -3,11 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::fingerprint::Fingerprint;
-use super::key::Identity;
+use super::key::{Identity, Kind};
 use super::limits::DECISIONS_MAX;
 use super::policy::Policy;
 use super::response::{ExternalReference, FailureReport, Response};
 use super::time::Timestamp;
+use super::workflow::OpenRun;
 
 /// The row number of a record: ascending, never used twice in the life of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,9 +58,21 @@ pub(crate) enum State {
     Executing(Held),
     FailedRetryable(Retryable),
     Unknown(Unresolved),
-    Succeeded { response: Response, terms: Terms },
-    FailedTerminal { failure: FailureReport, cause: TerminalCause, terms: Terms },
-    Tombstone { ended: Ended, terms: Terms },
+    Succeeded {
+        response: Response,
+        terms: Terms,
+    },
+    FailedTerminal {
+        failure: FailureReport,
+        cause: TerminalCause,
+        terms: Terms,
+    },
+    Tombstone {
+        ended: Ended,
+        terms: Terms,
+    },
+    /// Of a run only: its steps have records of their own.
+    Open(OpenRun),
 }
 
 /// What an unsettled record carries along.
@@ -274,11 +287,13 @@ pub enum Status {
     FailedTerminal = 6,
     /// Settled long ago: only a compact residue is left.
     Tombstone = 7,
+    /// A workflow's run that is not over.
+    Open = 8,
 }
 
 impl Status {
     /// All of them, in the order of an operation's life.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Reserved,
         Self::Executing,
         Self::FailedRetryable,
@@ -286,6 +301,7 @@ impl Status {
         Self::Succeeded,
         Self::FailedTerminal,
         Self::Tombstone,
+        Self::Open,
     ];
 
     /// The name that the command line and the docs use.
@@ -303,6 +319,7 @@ impl Status {
             Self::Succeeded => "succeeded",
             Self::FailedTerminal => "failed_terminal",
             Self::Tombstone => "tombstone",
+            Self::Open => "open",
         }
     }
 
@@ -313,7 +330,7 @@ impl Status {
     pub(crate) const fn is_settled(self) -> bool {
         match self {
             Self::Succeeded | Self::FailedTerminal | Self::Tombstone => true,
-            Self::Reserved | Self::Executing | Self::FailedRetryable | Self::Unknown => false,
+            Self::Reserved | Self::Executing | Self::FailedRetryable | Self::Unknown | Self::Open => false,
         }
     }
 }
@@ -334,6 +351,7 @@ impl State {
             Self::Succeeded { .. } => Status::Succeeded,
             Self::FailedTerminal { .. } => Status::FailedTerminal,
             Self::Tombstone { .. } => Status::Tombstone,
+            Self::Open(_) => Status::Open,
         }
     }
 }
@@ -346,7 +364,11 @@ impl State {
             Self::FailedTerminal { failure, .. } => Some(failure.response()),
             Self::FailedRetryable(Retryable { cause: RetryCause::Reported(failure), .. }) => Some(failure.response()),
             Self::Unknown(Unresolved { failure, .. }) => failure.as_ref().map(FailureReport::response),
-            Self::FailedRetryable(_) | Self::Reserved(_) | Self::Executing(_) | Self::Tombstone { .. } => None,
+            Self::FailedRetryable(_)
+            | Self::Reserved(_)
+            | Self::Executing(_)
+            | Self::Tombstone { .. }
+            | Self::Open(_) => None,
         }
     }
 
@@ -358,7 +380,11 @@ impl State {
                 Some(failure.response_mut())
             }
             Self::Unknown(Unresolved { failure, .. }) => failure.as_mut().map(FailureReport::response_mut),
-            Self::FailedRetryable(_) | Self::Reserved(_) | Self::Executing(_) | Self::Tombstone { .. } => None,
+            Self::FailedRetryable(_)
+            | Self::Reserved(_)
+            | Self::Executing(_)
+            | Self::Tombstone { .. }
+            | Self::Open(_) => None,
         }
     }
 }
@@ -388,6 +414,8 @@ impl Record {
         match &self.state {
             State::Reserved(held) | State::Executing(held) => held.check(),
             State::FailedRetryable(_) | State::Unknown(_) => Ok(()),
+            State::Open(_) if self.head.identity.kind == Kind::Run => Ok(()),
+            State::Open(_) => Err("what is no run is open"),
             State::Succeeded { terms, .. } | State::FailedTerminal { terms, .. } | State::Tombstone { terms, .. } => {
                 terms.check()
             }

@@ -34,6 +34,25 @@ pub enum Response {
     },
     /// The operation's response policy keeps values out of the store. The operation did succeed.
     Withheld,
+    /// The value lies in a file of its own, for what is too large for the store or is a file anyway.
+    Artifact(Artifact),
+}
+
+/// A value that lies in a file beside the store: where, how long, and its SHA-256. Made by `Artifact::of_file`.
+///
+/// The store keeps the reference, not the file: whoever deletes or changes the file takes the value away, which is
+/// reported wherever it is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Artifact {
+    pub(crate) location: Box<str>,
+    pub(crate) len: u64,
+    pub(crate) sha256: [u8; 32],
+}
+
+impl From<Artifact> for Response {
+    fn from(artifact: Artifact) -> Self {
+        Self::Artifact(artifact)
+    }
 }
 
 /// Whether the value of a response is stored.
@@ -59,7 +78,7 @@ impl Response {
     pub fn bytes(&self) -> Option<&[u8]> {
         match self {
             Self::Bytes(bytes) => Some(bytes),
-            Self::Absent | Self::TooLarge { .. } | Self::Withheld => None,
+            Self::Absent | Self::TooLarge { .. } | Self::Withheld | Self::Artifact(_) => None,
         }
     }
 
@@ -107,6 +126,7 @@ impl fmt::Debug for Response {
             Self::Bytes(bytes) => write!(f, "Bytes(<{} bytes>)", bytes.len()),
             Self::TooLarge { len, .. } => write!(f, "TooLarge(<{len} bytes>)"),
             Self::Withheld => f.write_str("Withheld"),
+            Self::Artifact(Artifact { len, .. }) => write!(f, "Artifact(<{len} bytes>)"),
         }
     }
 }

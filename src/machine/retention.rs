@@ -32,9 +32,24 @@ impl Record {
             | State::Executing(_)
             | State::FailedRetryable(_)
             | State::Unknown(_)
-            | State::Tombstone { .. } => return None,
+            | State::Tombstone { .. }
+            | State::Open(_) => return None,
         };
         Some(self.head.with(State::Tombstone { ended, terms }))
+    }
+
+    /// Whether it answers nothing any more: its tombstone is over.
+    pub(crate) fn is_gone(&self, now: Timestamp) -> bool {
+        match &self.state {
+            State::Succeeded { terms, .. } | State::FailedTerminal { terms, .. } | State::Tombstone { terms, .. } => {
+                terms.purge_at <= now
+            }
+            State::Reserved(_)
+            | State::Executing(_)
+            | State::FailedRetryable(_)
+            | State::Unknown(_)
+            | State::Open(_) => false,
+        }
     }
 
     /// The record as it is at `now`. The result depends on the stored row and the time alone, so it does not matter

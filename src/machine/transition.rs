@@ -13,6 +13,7 @@ use super::record::{Ended, Holder, Inquiry, Status, UnknownCause, Unresolved, Wo
 use super::response::{ExternalReference, FailureReport};
 use super::retention::{Aged, terms};
 use super::time::{Span, Timestamp};
+use super::workflow::{act, compensable};
 
 /// Decides what an event does to a record and what the one who asked is told.
 ///
@@ -28,6 +29,9 @@ pub(crate) fn transition(stored: Option<Record>, event: Event, context: &Context
         Some(Aged::Gone) => return absent(event, context, Change::Remove),
         None => return absent(event, context, Change::Keep),
     };
+    if matches!(event, E::Begin(_)) && context.parent.is_some_and(|parent| record.is_of_earlier_life(parent)) {
+        return absent(event, context, Change::Keep);
+    }
     if let E::Begin(intent) = &event
         && intent.fingerprint.compare(&record.head.fingerprint) == Comparison::Differs
     {
@@ -140,6 +144,22 @@ pub(crate) fn transition(stored: Option<Record>, event: Event, context: &Context
             | S::Tombstone { .. },
             E::Probe(_) | E::Resolve(..),
         ) => Err(Rejection::NotUnknown(status)),
+
+        // Runs, and what is undone.
+        (state, E::Run(intent, wanted)) => act(Some(head.with(state)), intent, wanted, context),
+        (state, E::Compensate) => compensable(head, state),
+        (state @ S::Open(_), E::Abandon(_) | E::OwnerGone | E::Tick) => unchanged(head.with(state)),
+        (
+            S::Open(_),
+            E::Begin(_)
+            | E::Start(_)
+            | E::Heartbeat(_)
+            | E::Checkpoint(..)
+            | E::Refer(..)
+            | E::Settle(..)
+            | E::Probe(_)
+            | E::Resolve(..),
+        ) => Err(Rejection::IsRun),
     }
 }
 
@@ -178,7 +198,8 @@ fn absent(event: Event, context: &Context, leftover: Change) -> Result<Transitio
         }
         Event::Tick => Ok(Transition { change: leftover, answer: Answer::Nothing }),
         Event::OwnerGone => keep(Answer::Nothing),
-        Event::Probe(_) | Event::Resolve(..) => Err(Rejection::Absent),
+        Event::Run(intent, wanted) => act(None, intent, wanted, context),
+        Event::Probe(_) | Event::Resolve(..) | Event::Compensate => Err(Rejection::Absent),
         Event::Start(_)
         | Event::Heartbeat(_)
         | Event::Checkpoint(..)
@@ -222,7 +243,7 @@ fn resent(
 fn held(head: Head, work: Work, intent: Intent, context: &Context) -> Record {
     let holder = Holder { incarnation: context.incarnation, grant: intent.grant };
     let lease = Lease::granted(&intent.policy, holder, context.now);
-    let work = Work { policy: intent.policy, ..work };
+    let work = Work { policy: intent.policy.kept_for(&head.identity), ..work };
     match intent.phase {
         Phase::Reserve => head.with(State::Reserved(Held { work, lease })),
         Phase::Start => head.with(State::Executing(Held { work: started(work, context), lease })),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::claim::{Claim, Reservation};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::record::{Ended, Record, RetryCause, State, Status, TerminalCause, UnknownCause};
-use crate::machine::response::{ExternalReference, FailureReport, Response};
+use crate::machine::response::{Artifact, ExternalReference, FailureReport, Response};
 use crate::machine::time::Timestamp;
 
 /// The answer to [`begin`](crate::Store::begin).
@@ -152,6 +152,7 @@ impl Replay {
             Ending::Succeeded(Response::TooLarge { len, .. }) => {
                 Err(no_value(&format!("{len} bytes were more than the store keeps")))
             }
+            Ending::Succeeded(Response::Artifact(_)) => Err(no_value("it lies in a file: read the artifact")),
             Ending::Succeeded(Response::Withheld) => Err(no_value("the operation keeps values out of the store")),
             Ending::FailedTerminal(failure, _) => {
                 Err(Error::new(ErrorKind::Refused, format!("the operation failed for good: {}", failure.message())))
@@ -176,6 +177,24 @@ impl Replay {
         match &self.ending {
             Ending::Succeeded(_) => None,
             Ending::FailedTerminal(failure, _) => Some(failure),
+        }
+    }
+
+    /// The file that holds the value, if it is kept in one.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// assert!(claim.succeed_raw("paid")?.artifact().is_none());
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    pub fn artifact(&self) -> Option<&Artifact> {
+        match self.raw() {
+            Response::Artifact(artifact) => Some(artifact),
+            Response::Absent | Response::Bytes(_) | Response::TooLarge { .. } | Response::Withheld => None,
         }
     }
 
@@ -259,7 +278,8 @@ impl Replay {
             | State::Executing(_)
             | State::FailedRetryable(_)
             | State::Unknown(_)
-            | State::Tombstone { .. } => return None,
+            | State::Tombstone { .. }
+            | State::Open(_) => return None,
         };
         Some(Self {
             ending,
@@ -624,7 +644,7 @@ impl Conflict {
         self.created_at
     }
 
-    pub(super) fn of(record: &Record) -> Self {
+    pub(crate) fn of(record: &Record) -> Self {
         Self { status: record.status(), reference: record.head.reference.clone(), created_at: record.head.created_at }
     }
 }
@@ -715,7 +735,7 @@ impl Expired {
         self.purge_at
     }
 
-    pub(super) fn of(record: &Record) -> Option<Self> {
+    pub(crate) fn of(record: &Record) -> Option<Self> {
         let State::Tombstone { ended, terms } = &record.state else { return None };
         Some(Self {
             succeeded: *ended == Ended::Succeeded,

@@ -8,10 +8,13 @@ use super::spec::{Nonce, Operation};
 use crate::engine::Driven;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::event::{Answer, Change, Context, Event, Grant, Intent, Phase};
-use crate::machine::record::{Holder, Record, RecordId};
+use crate::machine::key::Kind;
+use crate::machine::record::{Holder, Record, RecordId, Status};
 use crate::machine::transition::transition;
+use crate::machine::workflow::Members;
 use crate::options::Sharing;
 use crate::storage::batch::{Moment, Step, Target};
+use crate::storage::snapshot::{Snapshot, Visit};
 use crate::store::Store;
 
 /// Operations in one `begin_many`: a polled batch, not a table.
@@ -124,11 +127,14 @@ impl Store {
         }
         let sent_at = self.engine().monotonic();
         let asked: Vec<Asked<'_>> = operations.iter().map(|operation| self.asked(operation)).collect();
-        let steps = operations.iter().zip(&asked).map(|(operation, asked)| step(asked.intent(operation, Phase::Start)));
-        let driven = self.engine().drive(steps.collect());
+        let begins = operations.iter().zip(&asked).map(|(operation, asked)| asked.steps(operation, Phase::Start));
+        let steps: Vec<Step> = begins.flatten().collect();
+        let is_begin: Vec<bool> = steps.iter().map(|step| matches!(step.event, Event::Begin(_))).collect();
+        let driven = self.engine().drive(steps);
         asked.into_iter().for_each(|asked| asked.note(self, &driven));
         let Driven { answers, moment } = driven?;
-        answers.into_iter().map(|answer| self.begun(Answered { answer, moment, sent_at })).collect()
+        let answers = answers.into_iter().zip(is_begin).filter_map(|(answer, is_begin)| is_begin.then_some(answer));
+        answers.map(|answer| self.begun(Answered { answer, moment, sent_at })).collect()
     }
 
     /// Takes over a claim from an earlier open of the same file, so that its holder can still say how its effect ended
@@ -166,10 +172,18 @@ impl Store {
         next.check()?;
         let sent_at = self.engine().monotonic();
         let asked = self.asked(next);
-        steps.push(step(asked.intent(next, Phase::Start)));
+        let alone = (!next.conditions.is_empty()).then(|| steps.clone());
+        steps.extend(asked.steps(next, Phase::Start));
         let driven = self.engine().drive(steps);
         asked.note(self, &driven);
-        let driven = driven?;
+        let driven = match (driven, alone) {
+            // What is not to be begun must not keep what has ended from being settled.
+            (Err(error), Some(alone)) if error.kind() == ErrorKind::Refused => {
+                self.engine().drive(alone)?;
+                return self.begin(next);
+            }
+            (driven, _) => driven?,
+        };
         let moment = driven.moment;
         self.begun(Answered { answer: driven.only(), moment, sent_at })
     }
@@ -221,20 +235,26 @@ impl Store {
         let asked = self.asked(operation);
         let sent_at = self.engine().monotonic();
         let moment = self.engine().moment();
-        let stored = match self.engine().read(|snapshot| snapshot.find(&operation.identity)) {
-            Ok(stored) => stored,
+        let found = match self.engine().read(|snapshot| found(snapshot, operation, moment)) {
+            Ok(found) => found,
             Err(error) => {
                 asked.keep();
                 return Err(error);
             }
         };
-        let answer = stored.and_then(|stored| answer_without_writing(stored, asked.intent(operation, phase), moment));
+        let answer = found.and_then(|found| answer_without_writing(found, asked.intent(operation, phase), moment));
         if let Some(answer) = answer {
             return Ok(Answered { answer, moment, sent_at });
         }
-        let driven = self.engine().drive(vec![step(asked.intent(operation, phase))]);
+        let driven = self.engine().drive(asked.steps(operation, phase));
         asked.note(self, &driven);
-        let driven = driven?;
+        let driven = match driven {
+            Err(error) if error.kind() == ErrorKind::Refused => match self.blocking(operation, moment)? {
+                Some(answer) => return Ok(Answered { answer, moment, sent_at }),
+                None => return Err(error),
+            },
+            driven => driven?,
+        };
         let moment = driven.moment;
         Ok(Answered { answer: driven.only(), moment, sent_at })
     }
@@ -243,10 +263,27 @@ impl Store {
     pub(crate) fn told_without_writing(&self, operation: &Operation) -> Result<Option<Begin>> {
         self.engine().check_health()?;
         let moment = self.engine().moment();
-        let stored = self.engine().read(|snapshot| snapshot.find(&operation.identity))?;
+        let found = self.engine().read(|snapshot| found(snapshot, operation, moment))?;
         let intent = operation.intent(Phase::Start, 0, Vec::new());
-        let answer = stored.and_then(|stored| answer_without_writing(stored, intent, moment));
+        let answer = found.and_then(|found| answer_without_writing(found, intent, moment));
         answer.map(|answer| turned_away(answer, moment)).transpose()
+    }
+
+    /// The step whose unknown outcome keeps this one, of the same run, from being begun.
+    fn blocking(&self, operation: &Operation, moment: Moment) -> Result<Option<Answer>> {
+        let Some(run) = operation.parent().filter(|parent| parent.kind() == Kind::Run) else { return Ok(None) };
+        let mut blocking = None;
+        self.engine().read(|snapshot| {
+            let Some(run) = snapshot.find(run)? else { return Ok(()) };
+            snapshot.scan_members(&run, moment.now, |record| {
+                if record.status() != Status::Unknown || record.head.identity == operation.identity {
+                    return Ok(Visit::Next);
+                }
+                blocking = Some(Answer::Unknown(record.into()));
+                Ok(Visit::Stop)
+            })
+        })?;
+        Ok(blocking)
     }
 
     fn asked<'a>(&self, operation: &'a Operation) -> Asked<'a> {
@@ -265,6 +302,13 @@ struct Asked<'a> {
 impl Asked<'_> {
     fn intent(&self, operation: &Operation, phase: Phase) -> Intent {
         operation.intent(phase, self.grant, self.unheard.clone())
+    }
+
+    /// The begin, behind what has to hold for it.
+    fn steps(&self, operation: &Operation, phase: Phase) -> Vec<Step> {
+        let begin = Event::Begin(self.intent(operation, phase));
+        let begin = Step { target: Target::Key(operation.identity.clone()), event: begin };
+        operation.conditions.iter().cloned().chain([begin]).collect()
     }
 
     /// Keeps in mind what was not heard of; forgets it once an answer came.
@@ -286,15 +330,28 @@ impl Asked<'_> {
     }
 }
 
-fn step(intent: Intent) -> Step {
-    Step { target: Target::Key(intent.identity.clone()), event: Event::Begin(intent) }
+/// A row as it was last committed, with the number of what it belongs to.
+struct Found {
+    record: Record,
+    parent: Option<RecordId>,
+}
+
+/// What is on record, if it can answer: what belongs to something that is not there answers nothing.
+fn found(snapshot: &Snapshot, operation: &Operation, moment: Moment) -> Result<Option<Found>> {
+    let Some(record) = snapshot.find(&operation.identity)? else { return Ok(None) };
+    let Some(parent) = operation.parent() else { return Ok(Some(Found { record, parent: None })) };
+    let parent = snapshot.find(parent)?.filter(|parent| !parent.is_gone(moment.now));
+    Ok(parent.map(|parent| Found { record, parent: Some(parent.head.id) }))
 }
 
 /// The fast path: the machine is asked about the row as it was last committed. Only an answer that would change nothing
 /// is used, so a stale row can delay a grant and never give one.
-fn answer_without_writing(stored: Record, intent: Intent, moment: Moment) -> Option<Answer> {
-    let context = Context { now: moment.now, wall: moment.wall, incarnation: 0, fresh_id: RecordId(0) };
-    let transition = transition(Some(stored), Event::Begin(intent), &context).ok()?;
+fn answer_without_writing(found: Found, intent: Intent, moment: Moment) -> Option<Answer> {
+    let Moment { now, wall } = moment;
+    let fresh_id = RecordId(0);
+    let Found { record, parent } = found;
+    let context = Context { now, wall, incarnation: 0, fresh_id, parent, members: Members::default() };
+    let transition = transition(Some(record), Event::Begin(intent), &context).ok()?;
     (transition.change == Change::Keep).then_some(transition.answer)
 }
 

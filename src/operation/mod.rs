@@ -17,4 +17,4 @@ pub use claim::{AfterFailure, Claim, FencingToken, Reservation, Settlement};
 pub use run::{Failure, Outcome};
 pub use spec::{Nonce, Operation};
 pub use view::{DecisionView, OperationView};
-pub(crate) use view::{as_of, view};
+pub(crate) use view::{as_of, view, view_with_compensation};

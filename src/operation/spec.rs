@@ -14,6 +14,7 @@ use crate::machine::policy::{Backoff, Policy, Remote, Retention};
 use crate::machine::record::Holder;
 use crate::machine::response::ResponsePolicy;
 use crate::machine::time::Span;
+use crate::storage::batch::{Step, Target};
 
 /// Grants a nonce remembers: each costs a failed commit and a reopened store, so more means something else is wrong.
 const UNHEARD_MAX: usize = 8;
@@ -41,6 +42,8 @@ pub struct Operation {
     policy: Policy,
     pub(super) wait: Option<Duration>,
     pub(super) nonce: Option<Nonce>,
+    /// What has to hold for it to begin, checked in the commit that begins it.
+    pub(super) conditions: Vec<Step>,
 }
 
 impl Operation {
@@ -62,7 +65,22 @@ impl Operation {
 
     /// One of any kind.
     pub(crate) fn of(identity: Identity, fingerprint: Fingerprint) -> Self {
-        Self { identity, fingerprint, policy: Policy::default(), wait: None, nonce: None }
+        Self { identity, fingerprint, policy: Policy::default(), wait: None, nonce: None, conditions: Vec::new() }
+    }
+
+    /// Begins only if the events are accepted, in the same commit. The last is for what the operation belongs to.
+    pub(crate) fn on_condition(mut self, conditions: impl IntoIterator<Item = (Identity, Event)>) -> Self {
+        let step = |(identity, event)| Step { target: Target::Key(identity), event };
+        self.conditions = conditions.into_iter().map(step).collect();
+        self
+    }
+
+    /// What it belongs to.
+    pub(super) fn parent(&self) -> Option<&Identity> {
+        match self.conditions.last()?.target {
+            Target::Key(ref identity) => Some(identity),
+            Target::Id(_) => None,
+        }
     }
 
     /// How long a claim is good without a renewal: 50 ms to 7 days. Too short, and a slow disk turns live executions

@@ -8,14 +8,17 @@ use crate::machine::record::{
 use crate::machine::response::{ExternalReference, FailureReport, Response};
 use crate::machine::retention::Aged;
 use crate::machine::time::Timestamp;
+use crate::storage::snapshot::Snapshot;
 use crate::store::Store;
 
 /// A record as it is now, for people and programs that look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OperationView {
-    /// The key.
+    /// The key; of a step, its run.
     pub key: OperationKey,
+    /// The full name: also of a step, a compensation or a message.
+    pub identity: Identity,
     /// Where it stands, ended leases and retentions counted in, whether or not the sweep has come by.
     pub status: Status,
     /// Attempts granted so far.
@@ -52,6 +55,8 @@ pub struct OperationView {
     pub checkpoint: Option<Vec<u8>>,
     /// What was said about unknown outcomes by whom, oldest first: late owners, probes and people.
     pub decisions: Vec<DecisionView>,
+    /// What became of its compensation, if one was begun.
+    pub compensation: Option<Box<OperationView>>,
 }
 
 /// A recorded decision.
@@ -78,7 +83,8 @@ pub(crate) fn view(record: Record) -> OperationView {
     let Record { head, state } = record;
     let mut view = OperationView {
         downstream_key: head.identity.downstream_key(head.generation),
-        key: head.identity.key,
+        key: head.identity.key.clone(),
+        identity: head.identity,
         status,
         attempts: head.attempt,
         external_reference: head.reference.as_ref().map(ExternalReference::as_str).map(str::to_owned),
@@ -96,6 +102,7 @@ pub(crate) fn view(record: Record) -> OperationView {
         failure: None,
         checkpoint: None,
         decisions: head.decisions.into_iter().map(DecisionView::of).collect(),
+        compensation: None,
     };
     let words = |failure: &FailureReport| Some(failure.message().to_owned());
     match state {
@@ -139,6 +146,8 @@ pub(crate) fn view(record: Record) -> OperationView {
             view.settled_at = Some(terms.settled_at);
             view.expires_at = Some(terms.purge_at);
         }
+        // A run is shown with its steps.
+        State::Open(_) => {}
     }
     view
 }
@@ -147,9 +156,22 @@ impl Store {
     /// What is recorded, as of now.
     pub(crate) fn view_of(&self, identity: &Identity) -> Result<Option<OperationView>> {
         let now = self.engine().moment().now;
-        let record = self.engine().read(|snapshot| snapshot.find(identity))?;
-        Ok(record.and_then(|record| as_of(record, now)).map(view))
+        self.engine().read(|snapshot| {
+            let record = snapshot.find(identity)?.and_then(|record| as_of(record, now));
+            record.map(|record| view_with_compensation(snapshot, record, now)).transpose()
+        })
     }
+}
+
+/// The view of a record with that of its compensation, of the same moment.
+pub(crate) fn view_with_compensation(snapshot: &Snapshot, record: Record, now: Timestamp) -> Result<OperationView> {
+    let id = record.head.id;
+    let mut shown = view(record);
+    if let Ok(compensation) = shown.identity.compensation() {
+        let found = snapshot.find(&compensation)?.filter(|found| !found.is_of_earlier_life(id));
+        shown.compensation = found.and_then(|found| as_of(found, now)).map(view).map(Box::new);
+    }
+    Ok(shown)
 }
 
 /// A record as time has made it; nothing once it is forgotten.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::verdict::Verdict;
 use crate::machine::event::About;
-use crate::machine::key::{Identity, Kind};
+use crate::machine::key::{Identity, Kind, StepKey};
 use crate::machine::record::{Record, State};
 use crate::machine::response::{FailureReport, Response};
 use crate::operation::UnknownOutcome;
@@ -136,6 +136,7 @@ impl From<Verdict> for Finding {
 pub struct Subject {
     kind: Kind,
     name: String,
+    step: Option<String>,
 }
 
 impl Subject {
@@ -144,7 +145,7 @@ impl Subject {
     /// # Example
     /// See [`Subject`].
     pub fn operation(name: impl Into<String>) -> Self {
-        Self { kind: Kind::Operation, name: name.into() }
+        Self { kind: Kind::Operation, name: name.into(), step: None }
     }
 
     /// Messages that came in from this source and are processed with a claim.
@@ -155,7 +156,32 @@ impl Subject {
     /// # let _ = orders;
     /// ```
     pub fn message(source: impl Into<String>) -> Self {
-        Self { kind: Kind::Inbox, name: source.into() }
+        Self { kind: Kind::Inbox, name: source.into(), step: None }
+    }
+
+    /// Steps of this name in runs of this workflow, whichever turn of a loop.
+    ///
+    /// # Example
+    /// ```
+    /// let charges = dupeproof::Subject::step("publish", "charge");
+    /// # let _ = charges;
+    /// ```
+    pub fn step(workflow: impl Into<String>, step: impl Into<String>) -> Self {
+        Self { kind: Kind::Step, name: workflow.into(), step: Some(step.into()) }
+    }
+
+    /// The compensations of these operations or steps.
+    ///
+    /// # Example
+    /// ```
+    /// use dupeproof::Subject;
+    /// let refunds = [Subject::from("charge").compensation(), Subject::step("publish", "charge").compensation()];
+    /// # let _ = refunds;
+    /// ```
+    #[must_use]
+    pub fn compensation(mut self) -> Self {
+        self.kind = Kind::Compensation;
+        self
     }
 
     pub(super) fn name(&self) -> &str {
@@ -163,7 +189,8 @@ impl Subject {
     }
 
     pub(super) fn admits(&self, identity: &Identity) -> bool {
-        self.kind == identity.kind && *self.name == *identity.name()
+        let step = identity.step_key().map(StepKey::name);
+        self.kind == identity.kind && *self.name == *identity.name() && self.step.as_deref() == step
     }
 }
 

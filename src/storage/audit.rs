@@ -10,6 +10,7 @@ use super::snapshot::Snapshot;
 use super::tables::{self, index_key, shelf, unsettled_row};
 use crate::error::Result;
 use crate::machine::index::{Shelf, SideRow};
+use crate::machine::key::Identity;
 use crate::machine::record::{Record, RecordId};
 use crate::progress::{Counter, Reporter, Work};
 
@@ -84,6 +85,11 @@ pub enum Problem {
         /// The number it names.
         record: u64,
     },
+    /// A step of a run, or the compensation of one, whose run is not there: the next run of that key would find it done.
+    StrayStep {
+        /// Its number.
+        record: u64,
+    },
     /// The row of a message cannot be read.
     UnreadableMessage {
         /// Its number.
@@ -113,6 +119,7 @@ impl fmt::Display for Problem {
             Self::StrayIndexRow { record } => write!(f, "an index row leads to record {record}, which is not its own"),
             Self::SideRow { record, expected } => write!(f, "record {record} lacks its side row: {expected}"),
             Self::StraySideRow { record } => write!(f, "a side row of record {record} should not be there"),
+            Self::StrayStep { record } => write!(f, "record {record} is a step of a run that is not there"),
             Self::UnreadableMessage { message, reason } => write!(f, "message {message} cannot be read: {reason}"),
             Self::MessageSideRow { message, expected } => write!(f, "message {message} lacks its side row: {expected}"),
             Self::StrayMessageSideRow { message } => write!(f, "a side row of message {message} should not be there"),
@@ -135,6 +142,7 @@ impl Snapshot {
             match decode(id, row.value()) {
                 Ok(record) => {
                     self.audit_index(&record, &mut report)?;
+                    self.audit_run(&record, &mut report)?;
                     self.audit_side_row(&record, &unsettled, &mut report)?;
                 }
                 Err(error) => report.note(Problem::Unreadable { record: id.0, reason: error.to_string() }),
@@ -150,6 +158,14 @@ impl Snapshot {
         let found = self.index().get(index_key(&record.head.identity)).map_err(fault::storage)?;
         if found.map(|id| id.value()) != Some(record.head.id.0) {
             report.note(Problem::NotIndexed { record: record.head.id.0 });
+        }
+        Ok(())
+    }
+
+    fn audit_run(&self, record: &Record, report: &mut VerifyReport) -> Result<()> {
+        let Some(run) = record.head.identity.run_of() else { return Ok(()) };
+        if self.index().get(index_key(&Identity::run(&run))).map_err(fault::storage)?.is_none() {
+            report.note(Problem::StrayStep { record: record.head.id.0 });
         }
         Ok(())
     }

@@ -16,6 +16,7 @@ use crate::machine::key::Identity;
 use crate::machine::record::{Record, RecordId};
 use crate::machine::time::{Anchor, Timestamp};
 use crate::machine::transition::transition;
+use crate::machine::workflow::Members;
 
 /// To whom claims are granted by a command that grants none that outlives its commit.
 pub(crate) const NOBODY: u64 = 0;
@@ -53,11 +54,37 @@ pub(crate) enum DriveError {
 }
 
 /// A row a command works on.
-struct Slot {
+pub(super) struct Slot {
     identity: Option<Identity>,
     stored: Option<(RecordId, SideRow)>,
     record: Option<Record>,
     verdict: Change,
+}
+
+impl Slot {
+    pub(super) fn is_of(&self, identity: &Identity) -> bool {
+        self.identity.as_ref() == Some(identity)
+    }
+
+    /// The number of the record, unless it is over for good.
+    pub(super) fn living(&self, now: Timestamp) -> Option<RecordId> {
+        self.record.as_ref().filter(|record| !record.is_gone(now)).map(|record| record.head.id)
+    }
+
+    /// What the command has made of a record so far, if it changed it.
+    pub(super) fn pending(&self, id: RecordId) -> Option<&Record> {
+        match &self.verdict {
+            Change::Put(record) if record.head.id == id => Some(record),
+            Change::Put(_) | Change::Keep | Change::Remove => None,
+        }
+    }
+}
+
+/// Whether a row could be removed: the one with the highest number stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Removed {
+    Gone,
+    Kept,
 }
 
 /// An open write transaction with the tables every command needs.
@@ -101,11 +128,18 @@ impl<'txn> Batch<'txn> {
         let mut slots: Vec<Slot> = Vec::with_capacity(steps.len());
         let mut answers = Vec::with_capacity(steps.len());
         let mut steps = steps.into_iter();
+        let mut parent = None;
         // Ids are taken for good only if the command writes; a refused one gives its ids back.
         let id_before = self.id_next;
         while let Some(Step { target, event }) = steps.next() {
             let at = self.slot(&mut slots, &target).map_err(unreadable)?;
-            let context = self.context(moment, incarnation).map_err(DriveError::Transaction)?;
+            let mut context = self.context(moment, incarnation).map_err(DriveError::Transaction)?;
+            context.parent = parent;
+            if let Event::Run(intent, act) = &event {
+                context.members = self.members(&intent.identity, act, &slots, &context).map_err(unreadable)?;
+            }
+            let is_begin = matches!(event, Event::Begin(_));
+            let is_parent = matches!(event, Event::Run(..) | Event::Compensate);
             // A later step may be for the same row, so it must find this one's result.
             let record = if steps.len() > 0 { slots[at].record.clone() } else { slots[at].record.take() };
             let transition = match transition(record, event, &context) {
@@ -115,6 +149,11 @@ impl<'txn> Batch<'txn> {
                     return Err(DriveError::Rejected(rejection));
                 }
             };
+            if is_parent && let Answer::Accepted(record) = &transition.answer {
+                parent = Some(record.head.id);
+            }
+            // What comes behind a begin has conditions of its own.
+            parent = parent.filter(|_| !is_begin);
             answers.push(transition.answer);
             match transition.change {
                 Change::Keep => {}
@@ -185,7 +224,14 @@ impl<'txn> Batch<'txn> {
             None => self.last_id()?.map_or(1, |id| id.saturating_add(1)),
         };
         self.id_next = Some(fresh_id);
-        Ok(Context { now: moment.now, wall: moment.wall, incarnation, fresh_id: RecordId(fresh_id) })
+        Ok(Context {
+            now: moment.now,
+            wall: moment.wall,
+            incarnation,
+            fresh_id: RecordId(fresh_id),
+            parent: None,
+            members: Members::default(),
+        })
     }
 
     pub(super) fn last_id(&self) -> Result<Option<u64>> {
@@ -230,7 +276,7 @@ impl<'txn> Batch<'txn> {
         super::snapshot::same_identity(identity, record).map(Some)
     }
 
-    fn read(&self, id: RecordId) -> Result<Option<Record>> {
+    pub(super) fn read(&self, id: RecordId) -> Result<Option<Record>> {
         let Some(row) = self.records.get(id.0).map_err(fault::storage)? else {
             return Ok(None);
         };
@@ -242,7 +288,7 @@ impl<'txn> Batch<'txn> {
             Change::Keep => Ok(()),
             Change::Put(record) => self.put(slot.stored, *record),
             Change::Remove => match slot.stored {
-                Some((id, side)) => self.remove(id, side, slot.identity.as_ref()),
+                Some((id, side)) => self.remove(id, side, slot.identity.as_ref()).map(drop),
                 None => Ok(()),
             },
         }
@@ -282,11 +328,12 @@ impl<'txn> Batch<'txn> {
 
     /// Forgets a record, unless it has the highest id: that row is the counter from which the next id comes, and an id
     /// used twice would let an old claim pass for a new one.
-    fn remove(&mut self, id: RecordId, side: SideRow, identity: Option<&Identity>) -> Result<()> {
+    fn remove(&mut self, id: RecordId, side: SideRow, identity: Option<&Identity>) -> Result<Removed> {
         if self.last_id()? == Some(id.0) {
             // What it answered with is over all the same, and must not lie on the disk.
             let kept = self.read(id)?.and_then(Record::entombed);
-            return kept.map_or(Ok(()), |tombstone| self.put(Some((id, side)), tombstone));
+            kept.map_or(Ok(()), |tombstone| self.put(Some((id, side)), tombstone))?;
+            return Ok(Removed::Kept);
         }
         self.changes += 1;
         self.records.remove(id.0).map_err(fault::storage)?;
@@ -294,7 +341,13 @@ impl<'txn> Batch<'txn> {
         if let Some(identity) = identity {
             self.index.remove(index_key(identity)).map_err(fault::storage)?;
         }
-        Ok(())
+        Ok(Removed::Gone)
+    }
+
+    /// Forgets a record, whatever it is.
+    pub(super) fn forget(&mut self, id: RecordId) -> Result<Removed> {
+        let Some(record) = self.read(id)? else { return Err(missing_row(id)) };
+        self.remove(id, record.side_row(), Some(&record.head.identity))
     }
 
     fn insert_side(&mut self, id: RecordId, side: SideRow) -> Result<()> {

@@ -10,6 +10,7 @@ pub(crate) mod fault;
 pub(crate) mod file;
 #[cfg(test)]
 mod lab;
+mod members;
 mod memory;
 pub(crate) mod outbox;
 mod own_tables;

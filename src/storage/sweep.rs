@@ -7,7 +7,7 @@ use redb::ReadableTable;
 use super::batch::{Batch, DriveError, Moment, NOBODY, Step, Target};
 use super::fault;
 use super::tables::unsettled_row;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::machine::event::{Answer, Event};
 use crate::machine::index::{Shelf, UnsettledRow};
 use crate::machine::record::{RecordId, Status};
@@ -92,6 +92,9 @@ impl Batch<'_> {
                 if rows_left == 0 {
                     break;
                 }
+                if shelf == Shelf::Run && !self.clear_run(id, &mut rows_left, &mut swept, moment)? {
+                    continue;
+                }
                 match self.touch(id, Event::Tick, moment)? {
                     Touched::Unreadable => swept.unreadable += 1,
                     Touched::Same => continue,
@@ -108,6 +111,24 @@ impl Batch<'_> {
         rows_left -= usize::try_from(swept.messages_purged).unwrap_or(rows_left).min(rows_left);
         swept.more = next.is_some() || rows_left == 0;
         Ok(swept)
+    }
+
+    /// Clears away what belongs to a run that is due, and says whether the run itself may follow. It is forgotten after
+    /// its steps: they must not outlive what answers for them.
+    fn clear_run(&mut self, id: RecordId, rows_left: &mut usize, swept: &mut Swept, moment: Moment) -> Result<bool> {
+        let run = match self.read(id) {
+            Ok(Some(run)) => run,
+            // Left to what reports it.
+            Ok(None) => return Ok(true),
+            Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NewerFormat) => return Ok(true),
+            Err(error) => return Err(error),
+        };
+        let cleared = self.clear_members(&run.head.identity, *rows_left)?;
+        swept.purged += cleared.gone as u64;
+        swept.unreadable += cleared.unreadable as u64;
+        *rows_left -= (cleared.gone + cleared.unreadable).min(*rows_left);
+        let stays = cleared.more || *rows_left == 0 || cleared.kept && run.is_gone(moment.now);
+        Ok(!stays)
     }
 
     /// Ends at most `rows_max` claims and leases of messages of the given owners, from behind `after`.

@@ -55,6 +55,8 @@ const RETENTION_SUCCEEDED: TableDefinition<'_, DueKey, ()> = table!("retention/s
 const RETENTION_FAILED: TableDefinition<'_, DueKey, ()> = table!("retention/failed_terminal");
 const RETENTION_TOMBSTONE: TableDefinition<'_, DueKey, ()> = table!("retention/tombstone");
 const RETENTION_INBOX: TableDefinition<'_, DueKey, ()> = table!("retention/inbox");
+const RETENTION_RUN: TableDefinition<'_, DueKey, ()> = table!("retention/run");
+const RETENTION_MEMBER: TableDefinition<'_, DueKey, ()> = table!("retention/member");
 
 /// One table a shelf: the length of the table is the count of the status, so that statistics cost no scan and no
 /// counter can drift.
@@ -64,6 +66,8 @@ pub(super) const fn shelf(shelf: Shelf) -> TableDefinition<'static, DueKey, ()> 
         Shelf::FailedTerminal => RETENTION_FAILED,
         Shelf::Tombstone => RETENTION_TOMBSTONE,
         Shelf::Inbox => RETENTION_INBOX,
+        Shelf::Run => RETENTION_RUN,
+        Shelf::Member => RETENTION_MEMBER,
     }
 }
 

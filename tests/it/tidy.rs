@@ -23,6 +23,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ("reconcile", &["engine", "error", "machine", "operation", "storage", "store"]),
     ("maintenance", &["error", "storage", "store"]),
     ("portable", &["error", "storage", "store"]),
+    ("artifact", &["error", "machine"]),
+    ("compensation", &["error", "machine", "operation", "store"]),
+    ("workflow", &["error", "machine", "operation", "storage", "store"]),
     // The mark of a message is made in a transaction, and its outcome is decided like any other.
     ("inbox", &["engine", "error", "machine", "operation", "reconcile", "storage", "store", "transaction"]),
     ("transaction", &["engine", "error", "operation", "storage", "store"]),

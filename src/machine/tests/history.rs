@@ -79,7 +79,7 @@ impl World {
 
     fn context(&self) -> Context {
         let now = Timestamp::from_unix_millis(self.now);
-        Context { now, wall: now, incarnation: 1, fresh_id: RecordId(self.ids + 1) }
+        Context { now, wall: now, incarnation: 1, fresh_id: RecordId(self.ids + 1), ..context() }
     }
 
     fn event(&mut self, event: Event) -> Option<Answer> {

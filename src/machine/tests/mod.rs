@@ -3,11 +3,12 @@
 mod history;
 mod messages;
 mod rules;
+mod runs;
 mod table;
 
 use super::event::{Context, Event, Intent, Phase, ProbeTerms, Settlement};
 use super::fingerprint::Fingerprint;
-use super::key::{Identity, OperationKey};
+use super::key::{Identity, OperationKey, RunKey};
 use super::policy::{Backoff, Policy, Retry};
 use super::record::{
     Decision, Doubt, Ended, FirstStart, Head, Held, Holder, Inquiry, Lease, Record, RecordId, RetryCause, Retryable,
@@ -15,6 +16,7 @@ use super::record::{
 };
 use super::response::{FailureReport, Response};
 use super::time::{Span, Timestamp};
+use super::workflow::{Course, Members, OpenRun, RunIntent};
 
 /// The present of every test that does not move it.
 const NOW: Timestamp = Timestamp::from_unix_millis(1_000_000);
@@ -25,7 +27,8 @@ const ATTEMPT: u32 = 2;
 const OURS: Holder = Holder { incarnation: 4, grant: 40 };
 
 fn context() -> Context {
-    Context { now: NOW, wall: NOW, incarnation: 5, fresh_id: RecordId(77) }
+    let (fresh_id, members) = (RecordId(77), Members::default());
+    Context { now: NOW, wall: NOW, incarnation: 5, fresh_id, parent: None, members }
 }
 
 fn identity() -> Identity {
@@ -49,6 +52,29 @@ fn intent() -> Intent {
         grant: 50,
         unheard: Vec::new(),
     }
+}
+
+fn run_key() -> RunKey {
+    RunKey::new("acme", "trip", "t-1").expect("a valid key")
+}
+
+fn run_intent() -> RunIntent {
+    let definition = Some(Fingerprint::of_bytes(b"v1"));
+    let fingerprint = Fingerprint::of_bytes(b"payload");
+    RunIntent { identity: Identity::run(&run_key()), fingerprint, policy: policy(), definition, adopts: false }
+}
+
+fn run(state: State) -> Record {
+    let Record { head, state } = record(state);
+    Head { identity: Identity::run(&run_key()), ..head }.with(state)
+}
+
+fn open(course: Course) -> Record {
+    run(State::Open(OpenRun { policy: policy(), definition: Some(Fingerprint::of_bytes(b"v1")), course }))
+}
+
+fn backward() -> Course {
+    Course::Backward { since: PAST, why: failure() }
 }
 
 fn failure() -> FailureReport {

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::machine::event::{About, Answer, Change, Grant, ProbeTerms, Rejection, Transition, Verdict};
+use crate::machine::key::{Kind, StepKey};
 use crate::machine::record::Inquiry;
 use crate::machine::response::ExternalReference;
 use crate::machine::retention::Aged;
 use crate::machine::transition::transition;
+use crate::machine::workflow::{Finish, RunAct};
 
 /// `event: states -> what the one who asked is told, and the status that is written`. An answer without a status wrote
 /// nothing. "+" means: the holder's token; "-": a token that is no longer current.
@@ -165,6 +167,47 @@ probe probe_early probe_spent: absent over -> absent
 probe probe_early probe_spent: reserved reserved_lapsed executing resent retry_due retry_waiting retry_verdict -> not unknown
 probe probe_early probe_spent: succeeded succeeded_expired failed failed_expired exhausted -> not unknown
 probe probe_early probe_spent: tomb_succeeded tomb_failed -> not unknown
+
+begin begin_deduping begin_unheard reserve probe probe_early probe_spent: open turned_back -> is a run
+begin_altered: open turned_back -> conflict
+happened failed_for_good did_not_happen still_unknown: open turned_back -> is a run
++start +heartbeat +checkpoint +refer +succeed +succeed_otherwise +fail: open turned_back -> is a run
++retry +give_up +release: open turned_back -> is a run
++abandon: open turned_back -> accepted
+-start -heartbeat -checkpoint -refer -succeed -fail -retry -give_up -release -abandon: open turned_back -> lease lost
+owner_gone tick: open turned_back -> accepted
+
+enter: absent over -> accepted open
+enter: open -> accepted
+enter: turned_back -> turned back
+enter: succeeded succeeded_expired failed failed_expired exhausted tomb_succeeded tomb_failed -> run over
+finish: absent over open -> accepted succeeded
+finish: turned_back -> turned back
+finish: succeeded tomb_succeeded succeeded_expired -> accepted
+finish: failed failed_expired exhausted tomb_failed -> run over
+give_up_run: absent over open -> accepted failed_terminal
+give_up_run: turned_back -> turned back
+give_up_run: failed failed_expired exhausted tomb_failed -> accepted
+give_up_run: succeeded succeeded_expired tomb_succeeded -> run over
+turn_back: absent over open -> accepted failed_terminal
+turn_back: turned_back -> accepted
+turn_back: succeeded succeeded_expired failed failed_expired exhausted tomb_succeeded tomb_failed -> run over
+undo finish_back: absent over -> absent
+undo finish_back: open -> not turned back
+undo: turned_back -> accepted
+undo: succeeded succeeded_expired failed failed_expired exhausted tomb_succeeded tomb_failed -> run over
+finish_back: turned_back -> accepted failed_terminal
+finish_back: failed failed_expired exhausted tomb_failed -> accepted
+finish_back: succeeded succeeded_expired tomb_succeeded -> run over
+enter finish give_up_run turn_back undo finish_back: reserved reserved_lapsed executing executing_lapsed -> no run
+enter finish give_up_run turn_back undo finish_back: resent retry_due retry_waiting retry_verdict unknown -> no run
+enter finish give_up_run turn_back undo finish_back: resendable undue asked for_person -> no run
+
+compensate: absent over -> absent
+compensate: succeeded succeeded_expired tomb_succeeded -> accepted
+compensate: reserved reserved_lapsed executing executing_lapsed resent retry_due retry_waiting -> not compensable
+compensate: retry_verdict unknown resendable undue asked for_person -> not compensable
+compensate: failed failed_expired exhausted tomb_failed open turned_back -> not compensable
 ";
 
 fn states() -> Vec<(&'static str, Option<Record>)> {
@@ -194,6 +237,8 @@ fn states() -> Vec<(&'static str, Option<Record>)> {
         ("exhausted", Some(failed(TerminalCause::AttemptsExhausted))),
         ("tomb_succeeded", Some(tombstone(Ended::Succeeded, FUTURE))),
         ("tomb_failed", Some(tombstone(Ended::FailedTerminal, FUTURE))),
+        ("open", Some(open(Course::Forward))),
+        ("turned_back", Some(open(backward()))),
     ]
 }
 
@@ -226,6 +271,17 @@ fn events() -> Vec<(String, Event)> {
             Event::Resolve(Verdict::StillUnknown { next: Span::from_secs(1) }, decision(), About::Whatever),
         ),
     ];
+    let wanted = |act| Event::Run(run_intent(), act);
+    let done = Finish::Succeeded(Response::from("receipt"));
+    let of_runs = [
+        ("enter", wanted(RunAct::Enter(StepKey::new("charge").expect("valid")))),
+        ("finish", wanted(RunAct::Finish(done))),
+        ("give_up_run", wanted(RunAct::Finish(Finish::Failed(failure())))),
+        ("turn_back", wanted(RunAct::TurnBack(failure()))),
+        ("undo", wanted(RunAct::Undo)),
+        ("finish_back", wanted(RunAct::Finish(Finish::Compensated))),
+        ("compensate", Event::Compensate),
+    ];
     let otherwise = Settlement::Succeeded { response: Response::Absent, reference: None };
     let with_token = |token: Token| {
         [
@@ -250,7 +306,7 @@ fn events() -> Vec<(String, Event)> {
         Token { id: RecordId(6), ..token() },
     ];
     let stale = stale.into_iter().flat_map(with_token).filter(|(name, _)| *name != "succeed_otherwise");
-    let plain = plain.into_iter().map(|(name, event)| (name.to_owned(), event));
+    let plain = plain.into_iter().chain(of_runs).map(|(name, event)| (name.to_owned(), event));
     plain.chain(current).chain(stale.map(|(name, event)| (format!("-{name}"), event))).collect()
 }
 
@@ -280,6 +336,20 @@ fn outcome(result: &Result<Transition, Rejection>) -> String {
         Err(Rejection::AskedElsewhere) => return "asked elsewhere".into(),
         Err(Rejection::NotDue) => return "not due".into(),
         Err(Rejection::ForPerson) => return "for person".into(),
+        Err(Rejection::RunOver(_)) => return "run over".into(),
+        Err(Rejection::TurnedBack) => return "turned back".into(),
+        Err(Rejection::NotTurnedBack) => return "not turned back".into(),
+        Err(Rejection::NotRun) => return "no run".into(),
+        Err(Rejection::IsRun) => return "is a run".into(),
+        Err(Rejection::NotCompensable(_)) => return "not compensable".into(),
+        Err(
+            other @ (Rejection::OtherRun
+            | Rejection::OtherDefinition
+            | Rejection::Blocked
+            | Rejection::StepsHeld
+            | Rejection::NotCompensated
+            | Rejection::RunFull),
+        ) => return other.to_string(),
     };
     let answer = match answer {
         Answer::Granted(_, Grant::Fresh) => "granted",
@@ -355,7 +425,8 @@ fn no_cell_changes_what_must_never_change() {
             assert_eq!(written.check(), Ok(()), "{cell}");
             let granted = matches!(&answer, Answer::Granted(..));
             let Some(before) = aged else {
-                assert!(granted && written.head.id == context().fresh_id && written.head.attempt == 1, "{cell}");
+                let is_fresh = written.head.id == context().fresh_id && written.head.attempt == 1;
+                assert!(is_fresh && (granted || written.head.identity.kind() == Kind::Run), "{cell}");
                 continue;
             };
             assert_eq!(written.head.id, before.head.id, "{cell}");

@@ -6,7 +6,8 @@ use super::backend::LabBackend;
 use super::script::options;
 use super::{StoreFile, clock_at};
 use crate::machine::index::{Shelf, SideRow};
-use crate::machine::record::{Record, RecordId, State};
+use crate::machine::key::Identity;
+use crate::machine::record::{Head, Record, RecordId, State, Status};
 use crate::options::Recovery;
 use crate::progress::Reporter;
 use crate::storage::audit::{Problem, VerifyReport};
@@ -44,8 +45,16 @@ pub(super) fn image_of(records: &[Record]) -> Vec<u8> {
     })
 }
 
+/// The samples, and the runs of those that are steps.
 fn records() -> Vec<Record> {
-    super::records::samples().into_iter().map(|(_, record)| record).collect()
+    let samples: Vec<Record> = super::records::samples().into_iter().map(|(_, record)| record).collect();
+    let open = samples.iter().find(|record| record.status() == Status::Open).expect("there is one").clone();
+    let ids = samples.len() as u64 + 1..;
+    let runs = samples.iter().filter_map(|record| record.head.identity.run_of()).zip(ids).map(|(run, id)| Record {
+        head: Head { id: RecordId(id), identity: Identity::run(&run), ..open.head.clone() },
+        state: open.state.clone(),
+    });
+    samples.iter().cloned().chain(runs).collect()
 }
 
 fn audit(image: Vec<u8>) -> VerifyReport {
@@ -74,6 +83,19 @@ fn store_of_every_kind_of_record_is_clean() {
     let report = audit(image_of(&records()));
     assert!(report.is_clean(), "{:?}", report.problems);
     assert_eq!(report.records, records().len() as u64);
+}
+
+#[test]
+fn step_without_its_run_is_found() {
+    let run = records().pop().expect("the last one is a run");
+    let of_run = |record: &&Record| record.head.identity.run_of().map(|run| Identity::run(&run));
+    let step = records().iter().find(|record| of_run(record).as_ref() == Some(&run.head.identity)).unwrap().head.id.0;
+    let problems = audit_after(|txn| {
+        txn.open_table(RECORDS).unwrap().remove(run.head.id.0).unwrap();
+        txn.open_table(INDEX).unwrap().remove(index_key(&run.head.identity)).unwrap();
+        txn.open_table(UNSETTLED).unwrap().remove(run.head.id.0).unwrap();
+    });
+    assert_eq!(problems, [Problem::StrayStep { record: step }]);
 }
 
 #[test]

@@ -16,6 +16,7 @@ use crate::machine::event::{Answer, Context, Event, Transition};
 use crate::machine::record::RecordId;
 use crate::machine::retention::Aged;
 use crate::machine::transition::transition;
+use crate::machine::workflow::Members;
 use crate::operation::view;
 use crate::options::{OpenCheck, Options};
 use crate::storage::schema;
@@ -52,7 +53,8 @@ type Versions = BTreeMap<OperationKey, Vec<OperationView>>;
 
 fn note_versions(store: &Store, versions: &mut Versions) -> Result<()> {
     let now = Timestamp::from_wall(clock_at(SECOND).wall());
-    let context = Context { now, wall: now, incarnation: 0, fresh_id: RecordId(0) };
+    let (fresh_id, members) = (RecordId(0), Members::default());
+    let context = Context { now, wall: now, incarnation: 0, fresh_id, parent: None, members };
     for record in store.engine().read(rows_of)?.records {
         let (Aged::Same(aged) | Aged::Moved(aged)) = record.clone().at(now) else { continue };
         let of_key = versions.entry(aged.head.identity.key.clone()).or_default();

@@ -11,8 +11,9 @@ use crate::machine::record::{
     Decision, Doubt, Ended, FirstStart, Head, Held, Holder, Inquiry, Lease, Record, RecordId, RetryCause, Retryable,
     Ruling, State, TerminalCause, Terms, UnknownCause, Unresolved, Witness, Work,
 };
-use crate::machine::response::{ExternalReference, FailureReport, Response, ResponsePolicy};
+use crate::machine::response::{Artifact, ExternalReference, FailureReport, Response, ResponsePolicy};
 use crate::machine::time::{Span, Timestamp};
+use crate::machine::workflow::{Course, OpenRun};
 
 fn at(second: u64) -> Timestamp {
     Timestamp::from_unix_millis(1_700_000_000_000 + second * 1000)
@@ -21,7 +22,8 @@ fn at(second: u64) -> Timestamp {
 /// One record a state, and one for each way a state can look: the fixtures of the row format are made of them, so they
 /// never change.
 pub(super) fn samples() -> Vec<(&'static str, Record)> {
-    let plain = Work { policy: Policy::default(), first_start: None, checkpoint: None, doubt: None };
+    let policy = Policy::default();
+    let plain = Work { policy, first_start: None, checkpoint: None, doubt: None };
     let started = Work {
         policy: Policy {
             lease: Span::from_secs(30),
@@ -92,8 +94,33 @@ pub(super) fn samples() -> Vec<(&'static str, Record)> {
         ),
         ("tombstone_succeeded", State::Tombstone { ended: Ended::Succeeded, terms }),
         ("tombstone_failed", State::Tombstone { ended: Ended::FailedTerminal, terms }),
+        ("open", State::Open(OpenRun { policy, definition: None, course: Course::Forward })),
+        (
+            "open_backward",
+            State::Open(OpenRun {
+                policy,
+                definition: Some(Fingerprint::of_bytes(b"v1")),
+                course: Course::Backward { since: at(60), why: FailureReport::new("no seat left") },
+            }),
+        ),
+        (
+            "succeeded_by_artifact",
+            State::Succeeded {
+                response: Artifact { location: "/var/lib/report.pdf".into(), len: 9, sha256: [5; 32] }.into(),
+                terms,
+            },
+        ),
     ];
-    states.into_iter().zip(1..).map(|((name, state), id)| (name, head(id).with(state))).collect()
+    states.into_iter().zip(1..).map(|((name, state), id)| (name, fitting(head(id), state))).collect()
+}
+
+/// Only runs are open.
+fn fitting(head: Head, state: State) -> Record {
+    let identity = match state {
+        State::Open(_) => Identity { kind: Kind::Run, step: None, ..head.identity.clone() },
+        _ => head.identity.clone(),
+    };
+    Head { identity, ..head }.with(state)
 }
 
 /// Every second one has everything.
@@ -150,6 +177,12 @@ fn response() -> impl Strategy<Value = Response> {
         Just(Response::Withheld),
         vec(any::<u8>(), 0..300).prop_map(Response::from),
         (any::<u64>(), any::<u128>()).prop_map(|(len, xxh3_128)| Response::TooLarge { len, xxh3_128 }),
+        (text(300), any::<u64>(), any::<[u8; 32]>()).prop_map(|(location, len, sha256)| Artifact {
+            location: location.into(),
+            len,
+            sha256
+        }
+        .into()),
     ]
 }
 
@@ -247,6 +280,18 @@ fn state() -> impl Strategy<Value = State> {
             terms
         }),
         (ended, terms()).prop_map(|(ended, terms)| State::Tombstone { ended, terms }),
+        (policy(), proptest::option::of(fingerprint()), course())
+            .prop_map(|(policy, definition, course)| { State::Open(OpenRun { policy, definition, course }) }),
+    ]
+}
+
+fn course() -> impl Strategy<Value = Course> {
+    prop_oneof![
+        Just(Course::Forward),
+        (instant(), failure()).prop_map(|(since, why)| {
+            // A reason has no value: nothing lies behind the body of a run's row.
+            Course::Backward { since, why: FailureReport::new(why.message()) }
+        }),
     ]
 }
 
@@ -303,7 +348,8 @@ pub(super) fn record() -> impl Strategy<Value = Record> {
     (numbers, identity(), fingerprint(), instant(), reference, decisions, state()).prop_map(
         |((id, attempt, generation), identity, fingerprint, created_at, reference, decisions, state)| {
             let id = RecordId(id);
-            Head { id, identity, fingerprint, created_at, attempt, generation, reference, decisions }.with(state)
+            let head = Head { id, identity, fingerprint, created_at, attempt, generation, reference, decisions };
+            fitting(head, state)
         },
     )
 }

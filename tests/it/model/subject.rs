@@ -318,6 +318,7 @@ impl Subject {
             stats.succeeded,
             stats.failed_terminal,
             stats.tombstones,
+            stats.runs_open,
         ];
         let mut expected = Status::ALL.map(|status| self.model.count(status));
         expected[4] += 1;
