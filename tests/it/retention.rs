@@ -145,7 +145,7 @@ fn forgotten_key_is_new_and_runs_as_a_first_attempt() {
     world.clock.advance(HOUR + DAY - MILLI);
     expired(&store, &short("a"));
     world.clock.advance(MILLI);
-    assert!(store.get(&key("a")).unwrap().is_none());
+    assert!(store.get(key("a")).unwrap().is_none());
     // Also with another payload: nothing is left to compare it with.
     let claim = execute(&store, &altered("a"));
     assert_eq!(claim.attempt(), 1);
@@ -168,7 +168,7 @@ fn sweep_makes_a_forgotten_key_absent_on_the_disk_too() {
     assert_eq!(sweep(&store, 10).purged, 1);
     assert_eq!(store.verify().unwrap().records, 1);
     let store = world.reopen(store);
-    assert!(store.get(&key("a")).unwrap().is_none());
+    assert!(store.get(key("a")).unwrap().is_none());
     assert_eq!(execute(&store, &short("a")).attempt(), 1);
 }
 

@@ -132,7 +132,7 @@ pub fn reserve(store: &Store, operation: &Operation) -> Reservation {
 /// The record, which must be there.
 #[track_caller]
 pub fn get(store: &Store, name: &str) -> OperationView {
-    store.get(&key(name)).expect("the store looks").expect("the record is there")
+    store.get(key(name)).expect("the store looks").expect("the record is there")
 }
 
 #[track_caller]

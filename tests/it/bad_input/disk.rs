@@ -106,7 +106,7 @@ fn full_disk_permits_no_effect_that_it_cannot_record_and_loses_no_answer() {
                 assert!(replay(&store, &operation(&number.to_string())).is_success(), "{number} of {answered}");
             }
             // The one whose begin or settle failed: not run, or started and unknown; never a success.
-            let last = store.get(&key(&answered.to_string())).unwrap();
+            let last = store.get(key(&answered.to_string())).unwrap();
             let may_have = error.kind() == ErrorKind::Indeterminate;
             assert!(may_have || last.is_none_or(|last| last.settled_at.is_none()), "an answer that nobody was given");
             match sharing {

@@ -100,13 +100,13 @@ fn absurd_terms_are_refused_in_every_state_before_anything_is_written() {
         let store = world.open();
         execute(&store, &operation("before")).release().unwrap();
         let held = status.map(|status| bring_to(&world, &store, "a", status));
-        let (before, view) = (world.bytes(), store.get(&key("a")).unwrap());
+        let (before, view) = (world.bytes(), store.get(key("a")).unwrap());
         for (name, asked) in absurd() {
             assert_eq!(kind(store.begin(&asked)), ErrorKind::InvalidInput, "{name}");
             assert_eq!(kind(store.reserve(&asked)), ErrorKind::InvalidInput, "{name}");
             assert_eq!(kind(store.begin_many(&[asked])), ErrorKind::InvalidInput, "{name}");
         }
-        assert_eq!(store.get(&key("a")).unwrap(), view);
+        assert_eq!(store.get(key("a")).unwrap(), view);
         assert!(world.bytes() == before);
         drop(held);
     }

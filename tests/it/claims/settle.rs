@@ -143,7 +143,7 @@ fn late_word_is_accepted_also_after_the_sweep_and_in_one_commit_with_the_next() 
         assert_eq!(store.sweep(10).unwrap().leases_ended, 1);
         settle.with_next(&claim).unwrap();
         assert_eq!(status(&store, "a"), settle.leaves(), "{settle:?}");
-        assert!(store.get(&key("next")).unwrap().is_some());
+        assert!(store.get(key("next")).unwrap().is_some());
     }
 }
 

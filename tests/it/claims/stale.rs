@@ -76,7 +76,7 @@ fn every_write_of_a_claim_that_was_taken_over_is_refused_and_changes_nothing() {
         drop(stale);
         after_drops(&store);
         assert_eq!(get(&store, "a"), view, "{how}");
-        assert!(store.get(&key("next")).unwrap().is_none(), "{how}: the next operation was begun");
+        assert!(store.get(key("next")).unwrap().is_none(), "{how}: the next operation was begun");
 
         assert!(current.is_current(), "{how}");
         current.succeed_raw("of the current one").unwrap();
@@ -141,5 +141,5 @@ fn claim_of_a_forgotten_operation_is_of_nothing() {
     for (name, write) in writes() {
         assert_eq!(write(&stale).unwrap_err().kind(), ErrorKind::LeaseLost, "{name}");
     }
-    assert!(store.get(&key("a")).unwrap().is_none());
+    assert!(store.get(key("a")).unwrap().is_none());
 }

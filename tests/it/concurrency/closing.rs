@@ -118,7 +118,7 @@ fn calls_on_a_closed_store_do_nothing_and_say_so() {
         ("begin anew", clone.begin(&operation("b")).err().map(|error| error.kind())),
         ("reserve", clone.reserve(&operation("b")).err().map(|error| error.kind())),
         ("begin many", clone.begin_many(&[operation("b")]).err().map(|error| error.kind())),
-        ("get", clone.get(&key("a")).err().map(|error| error.kind())),
+        ("get", clone.get(key("a")).err().map(|error| error.kind())),
         ("stats", clone.stats().err().map(|error| error.kind())),
         ("sweep", clone.sweep(1).err().map(|error| error.kind())),
         ("verify", clone.verify().err().map(|error| error.kind())),

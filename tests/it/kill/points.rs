@@ -77,7 +77,7 @@ fn all_are_replayed(world: &World, store: Store, attempt: u32) {
 #[test]
 fn worker_killed_before_it_reserves_has_done_nothing_and_one_repeat_runs() {
     killed_at("opened", |world, store| {
-        assert!(store.get(&key("a")).unwrap().is_none());
+        assert!(store.get(key("a")).unwrap().is_none());
         one_runs(world, store, 1);
     });
 }

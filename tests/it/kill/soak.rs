@@ -102,7 +102,7 @@ fn judge(store: &Store, ledger: &Ledger, keys: usize) -> Vec<String> {
     for name in (0..keys).map(|key| key.to_string()) {
         let happened = effects.get(&name).map_or(0, Vec::len);
         assert!(happened <= 1, "{name} happened {happened} times");
-        match (store.get(&key(&name)).unwrap().map(|view| view.status), happened) {
+        match (store.get(key(&name)).unwrap().map(|view| view.status), happened) {
             (Some(Status::Unknown), _) => unknown.push(name),
             (Some(Status::Succeeded), 1) | (Some(Status::FailedRetryable) | None, 0) => {}
             (status, happened) => panic!("{name} happened {happened} times and is {status:?}"),

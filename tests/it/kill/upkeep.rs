@@ -78,7 +78,7 @@ impl Kind {
                 assert_eq!(told.external_reference(), Some(name.as_str()));
             }
             Expiring => assert_eq!(expired(store, &operation).external_reference(), Some(name.as_str())),
-            Forgotten => assert!(store.get(&key(&name)).unwrap().is_none(), "{name}"),
+            Forgotten => assert!(store.get(key(&name)).unwrap().is_none(), "{name}"),
             Unknown => assert_eq!(unknown(store, &operation).external_reference(), Some(name.as_str())),
             Held => assert_eq!(unknown(store, &operation).attempt(), 1),
             Retryable => assert_eq!(retry_later(store, &operation).failure().unwrap().message(), "busy"),

@@ -289,7 +289,7 @@ impl Subject {
     pub fn agrees(&self) {
         assert_eq!(millis(self.store.stats().unwrap().now), self.model.now);
         for key in 0..KEYS {
-            let view = self.store.get(&self::key(&name(key))).unwrap();
+            let view = self.store.get(self::key(&name(key))).unwrap();
             assert_eq!(view.as_ref().map(Seen::of), self.model.record(key).as_ref().map(Seen::expected), "key {key}");
         }
         for (token, handle) in &self.handles {

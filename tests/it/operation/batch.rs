@@ -60,7 +60,7 @@ fn batch_with_one_bad_operation_begins_none() {
     let error = store.begin_many(&vec![operation("a"); 1001]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(store.begin_many(&[]).unwrap().is_empty());
-    assert!(store.get(&key("a")).unwrap().is_none());
+    assert!(store.get(key("a")).unwrap().is_none());
     assert!(world.bytes() == before);
 }
 
@@ -150,7 +150,7 @@ fn refused_settlement_begins_nothing() {
     assert_eq!(error.kind(), ErrorKind::AlreadySettled);
     let error = first.settle_and_begin(Settlement::Succeeded("one".into()), &operation("next").with_attempts(0));
     assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidInput);
-    assert!(store.get(&key("next")).unwrap().is_none());
+    assert!(store.get(key("next")).unwrap().is_none());
     assert!(world.bytes() == before);
 }
 

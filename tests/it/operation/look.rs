@@ -62,7 +62,7 @@ fn list_shows_what_counts_now_before_any_sweep() {
     assert_eq!(found(Status::Tombstone), "failed_terminal succeeded tombstone");
     world.clock.advance(100 * DAY);
     assert_eq!(found(Status::Tombstone), "");
-    assert!(store.get(&key("succeeded")).unwrap().is_none());
+    assert!(store.get(key("succeeded")).unwrap().is_none());
     drop(held);
 }
 
@@ -206,7 +206,7 @@ fn looking_changes_nothing() {
     list(&store, &Filter::new(), 1);
     store.stats().unwrap();
     assert!(store.verify().unwrap().is_clean());
-    assert!(store.get(&key("nobody")).unwrap().is_none());
+    assert!(store.get(key("nobody")).unwrap().is_none());
     assert!(world.bytes() == before, "a look wrote to the file");
     drop(held);
 }

@@ -84,7 +84,7 @@ fn backup_opens_as_a_store_that_answers_alike() {
     // Those who held claims do not hold them there.
     assert_eq!(unknown(&copied, &operation("running")).external_reference(), Some("ch_9"));
     assert_eq!(status(&copied, "reserved"), Status::FailedRetryable);
-    assert!(copied.get(&key("later")).unwrap().is_none());
+    assert!(copied.get(key("later")).unwrap().is_none());
     answers_as_filled(&store);
     drop(reservation);
 }

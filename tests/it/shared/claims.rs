@@ -99,7 +99,7 @@ fn what_another_process_did_is_seen_without_reopening() {
     let world = World::new();
     let store = open(&world);
     let mut other = other_process(&world, "manual");
-    assert!(store.get(&key("a")).unwrap().is_none());
+    assert!(store.get(key("a")).unwrap().is_none());
 
     other.told("begin", "attempt 1");
     seen_executing(&store);
@@ -153,7 +153,7 @@ fn claim_of_another_process_that_was_taken_over_writes_nothing() {
     }
     other.expect("dropped");
     assert_eq!(get(&store, "a"), before);
-    assert!(store.get(&key("next")).unwrap().is_none(), "the next operation was begun");
+    assert!(store.get(key("next")).unwrap().is_none(), "the next operation was begun");
 
     current.with_external_reference(&reference("a")).succeed_raw(receipt("a")).unwrap();
     other.told("begin", "replay");

@@ -122,7 +122,7 @@ fn kill_parts_no_order_from_its_settlement() {
         let mut settled = 0;
         for number in 0.. {
             let name = number.to_string();
-            let Some(found) = store.get(&key(&name)).unwrap() else { break };
+            let Some(found) = store.get(key(&name)).unwrap() else { break };
             let is_settled = found.status == Status::Succeeded;
             assert_eq!(order(&store, &name).is_some(), is_settled, "{name} of {how}: {found:?}");
             assert!(is_settled || found.status == Status::Unknown);

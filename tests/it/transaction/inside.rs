@@ -59,7 +59,7 @@ fn calls_that_write_are_refused_inside_and_do_not_hang() {
     assert_eq!((status(&store, "held"), get(&store, "held").attempts), (Status::Executing, 1));
     // The refused start dropped its reservation.
     assert_eq!(status(&store, "reserved"), Status::FailedRetryable);
-    assert_eq!((store.get(&key("new")).unwrap(), status(&store, "unknown")), (None, Status::Unknown));
+    assert_eq!((store.get(key("new")).unwrap(), status(&store, "unknown")), (None, Status::Unknown));
     claim.succeed_raw("receipt").unwrap();
 }
 
@@ -138,7 +138,7 @@ fn store_that_closes_waits_for_the_transaction_which_may_read_meanwhile() {
                 entered.wait();
                 // Long enough for the closer to stand at the gate, most times.
                 std::thread::park_timeout(Duration::from_millis(50));
-                assert_eq!(store.get(&key("a"))?.is_some(), has_claims);
+                assert_eq!(store.get(key("a"))?.is_some(), has_claims);
                 assert_eq!(paid(&store), once([]));
                 Ok(())
             });
