@@ -243,6 +243,11 @@ pub(super) fn compensable(head: Head, state: State) -> Result<Transition, Reject
 }
 
 impl Record {
+    /// Whether it is a run that takes steps.
+    pub(crate) fn goes_forward(&self) -> bool {
+        matches!(&self.state, State::Open(OpenRun { course: Course::Forward, .. }))
+    }
+
     /// Whether it belongs to an earlier life of its key: what it belongs to is newer than itself. It answers nothing any
     /// more, unless its effect may yet happen.
     pub(crate) fn is_of_earlier_life(&self, parent: RecordId) -> bool {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::claim::{Claim, Reservation};
 use crate::error::{Error, ErrorKind, Result};
+use crate::machine::key::Identity;
 use crate::machine::record::{Ended, Record, RetryCause, State, Status, TerminalCause, UnknownCause};
 use crate::machine::response::{Artifact, ExternalReference, FailureReport, Response};
 use crate::machine::time::Timestamp;
@@ -411,6 +412,7 @@ impl RetryLater {
 /// Nobody knows whether the effect happened: ask the provider, or let a person [`resolve`](crate::Store::resolve) it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownOutcome {
+    identity: Identity,
     attempt: u32,
     since: Timestamp,
     cause: UnknownCause,
@@ -422,6 +424,23 @@ pub struct UnknownOutcome {
 }
 
 impl UnknownOutcome {
+    /// Of what nobody knows the outcome. Of a run, it may be another step than the one that was asked for: it is the one
+    /// that blocks it.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// let unknown = claim.give_up("connection lost")?;
+    /// assert_eq!(unknown.identity().key(), "i-1");
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
     /// Whether nobody asks the provider any more: a person must [`resolve`](crate::Store::resolve) it.
     ///
     /// # Example
@@ -569,6 +588,7 @@ impl UnknownOutcome {
         let State::Unknown(unresolved) = &record.state else { return None };
         let head = &record.head;
         Some(Self {
+            identity: head.identity.clone(),
             attempt: head.attempt,
             since: unresolved.since,
             cause: unresolved.cause,

@@ -274,7 +274,7 @@ impl Store {
         let Some(run) = operation.parent().filter(|parent| parent.kind() == Kind::Run) else { return Ok(None) };
         let mut blocking = None;
         self.engine().read(|snapshot| {
-            let Some(run) = snapshot.find(run)? else { return Ok(()) };
+            let Some(run) = snapshot.find(run)?.filter(Record::goes_forward) else { return Ok(()) };
             snapshot.scan_members(&run, moment.now, |record| {
                 if record.status() != Status::Unknown || record.head.identity == operation.identity {
                     return Ok(Visit::Next);

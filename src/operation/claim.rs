@@ -328,6 +328,22 @@ impl Claim {
         Core::new(store, record, grant, sent_at).map(|core| Self { core })
     }
 
+    /// The full name of what is claimed: for a step, the run and the step.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Begin, Fingerprint, Kind, Operation, OperationKey, Store};
+    /// # let store = Store::in_memory()?;
+    /// # let operation = Operation::new(OperationKey::new("acme", "charge", "i-1")?, Fingerprint::of_bytes(b"12.00"));
+    /// # let Begin::Execute(claim) = store.begin(&operation)? else { unreachable!() };
+    /// assert_eq!(claim.identity().kind(), Kind::Operation);
+    /// # claim.release()?;
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    pub fn identity(&self) -> &Identity {
+        &self.core.identity
+    }
+
     /// The operation's key.
     ///
     /// # Example
@@ -788,10 +804,6 @@ impl Claim {
         }
         let step = self.core.step(Event::Settle(self.core.token(), self.admitted(settlement)));
         Ok((step, Ended { hold: self.core.hold.clone(), is_over: self.core.is_over.clone() }))
-    }
-
-    pub(super) fn identity(&self) -> &Identity {
-        &self.core.identity
     }
 }
 

@@ -24,3 +24,4 @@ mod support;
 mod tidy;
 mod transaction;
 mod within;
+mod workflow;

@@ -18,6 +18,7 @@ mod messages;
 mod nonces;
 mod power_cuts;
 mod records;
+mod runs;
 mod script;
 mod syncs;
 mod together;

@@ -20,9 +20,14 @@ impl Ledger {
 
     /// Here it happens. Durable on return.
     pub fn perform(&self, claim: &Claim) {
+        self.perform_as(claim.key().key(), claim);
+    }
+
+    /// The same under another name: of a step, say.
+    pub fn perform_as(&self, name: &str, claim: &Claim) {
         let mut file = OpenOptions::new().append(true).create(true).open(&self.0).expect("the ledger opens");
         // In one write, so that lines of several processes do not mix.
-        file.write_all(format!("{} {}\n", claim.key().key(), claim.attempt()).as_bytes()).expect("a line is written");
+        file.write_all(format!("{name} {}\n", claim.attempt()).as_bytes()).expect("a line is written");
         file.sync_data().expect("the ledger is synced");
     }
 
