@@ -292,7 +292,17 @@ impl Operation {
         self.policy.check()
     }
 
-    pub(crate) fn identity(&self) -> &Identity {
+    /// The full name: also of a step or a compensation.
+    ///
+    /// # Example
+    /// ```
+    /// # use dupeproof::{Fingerprint, Kind, Operation, OperationKey};
+    /// let charge = OperationKey::new("acme", "charge", "i-1")?;
+    /// let refund = Operation::compensation(&charge, Fingerprint::unchecked());
+    /// assert_eq!(refund.identity().kind(), Kind::Compensation);
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    pub fn identity(&self) -> &Identity {
         &self.identity
     }
 

@@ -131,17 +131,9 @@ impl Workflow {
     /// # Ok::<(), dupeproof::Error>(())
     /// ```
     pub fn run(&self, key: impl AsRef<str>, fingerprint: Fingerprint) -> Result<RunEntry> {
-        let key = RunKey::new(&self.tenant, &self.name, key)?;
-        self.policy.check()?;
+        let (key, intent) = self.wanted(key, fingerprint)?;
         let engine = self.store.engine();
         engine.check_health()?;
-        let intent = RunIntent {
-            identity: Identity::run(&key),
-            fingerprint,
-            policy: self.policy,
-            definition: self.definition.clone(),
-            adopts: false,
-        };
         let now = engine.moment().now;
         let found = engine.read(|snapshot| snapshot.find(&intent.identity))?.and_then(|record| as_of(record, now));
         let Some(record) = found else { return Ok(RunEntry::Run(Run::new(&self.store, key, intent))) };
@@ -162,6 +154,38 @@ impl Workflow {
             Some(expired) => Ok(RunEntry::Expired(expired)),
             None => crate::operation::replay_of(record).map(RunEntry::Replay),
         }
+    }
+
+    /// The run, without looking what has become of it: for programs that take one step each and end. What
+    /// [`run`](Self::run) would have told is then told by the step: one that is done is replayed, also of a run that is
+    /// over; a new one is refused unless the run is there to be worked on.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a key or terms out of bounds.
+    ///
+    /// # Example
+    /// ```
+    /// use dupeproof::{Fingerprint, Outcome};
+    /// # let store = dupeproof::Store::in_memory()?;
+    /// # let publish = store.workflow("acme", "publish")?;
+    /// let run = publish.enter("post-17", Fingerprint::unchecked())?;
+    /// run.step_with_raw("upload", Fingerprint::unchecked(), |_claim| Ok("page 4".into()))?;
+    /// run.finish_raw("published")?;
+    /// let again = publish.enter("post-17", Fingerprint::unchecked())?;
+    /// let outcome = again.step_with_raw("upload", Fingerprint::unchecked(), |_claim| unreachable!("it is done"))?;
+    /// assert!(matches!(outcome, Outcome::Succeeded(page) if page == b"page 4"));
+    /// # Ok::<(), dupeproof::Error>(())
+    /// ```
+    pub fn enter(&self, key: impl AsRef<str>, fingerprint: Fingerprint) -> Result<Run> {
+        let (key, intent) = self.wanted(key, fingerprint)?;
+        Ok(Run::new(&self.store, key, intent))
+    }
+
+    fn wanted(&self, key: impl AsRef<str>, fingerprint: Fingerprint) -> Result<(RunKey, RunIntent)> {
+        let key = RunKey::new(&self.tenant, &self.name, key)?;
+        self.policy.check()?;
+        let (identity, definition) = (Identity::run(&key), self.definition.clone());
+        Ok((key, RunIntent { identity, fingerprint, policy: self.policy, definition, adopts: false }))
     }
 
     /// What is recorded of a run, as of now; nothing if no step of it was ever taken. See [`Store::get_run`].

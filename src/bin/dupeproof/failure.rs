@@ -8,10 +8,10 @@ use std::process::ExitCode;
 use anstyle::AnsiColor;
 use clap::CommandFactory;
 use clap::error::ErrorKind as Usage;
-use dupeproof::{Error, ErrorKind};
+use dupeproof::{Error, ErrorKind, Identity};
 use serde_json::{Value, json};
 
-use crate::args::{Cli, KeyArgs, StoreArgs};
+use crate::args::{Cli, StoreArgs, arguments_of};
 use crate::print::painted;
 use crate::text::{escaped, quoted};
 use crate::{code, place};
@@ -149,9 +149,17 @@ pub(crate) fn next_command(store: &StoreArgs, words: &[&str]) -> String {
     command.join(" ")
 }
 
-/// How to see all that is recorded of a key.
-pub(crate) fn look_up(store: &StoreArgs, key: &KeyArgs) -> String {
-    next_command(store, &[&["show"][..], &key.as_arguments()].concat())
+/// A command about a record.
+pub(crate) fn command_about(store: &StoreArgs, word: &str, identity: &Identity, more: &[&str]) -> String {
+    let name = arguments_of(identity);
+    let words: Vec<&str> =
+        [word].into_iter().chain(name.iter().map(String::as_str)).chain(more.iter().copied()).collect();
+    next_command(store, &words)
+}
+
+/// How to see all that is recorded of something.
+pub(crate) fn look_up(store: &StoreArgs, identity: &Identity) -> String {
+    command_about(store, "show", identity, &[])
 }
 
 /// A note on standard error, which may be gone.

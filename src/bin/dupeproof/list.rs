@@ -14,7 +14,7 @@ use crate::{place, view};
 const PAGE: usize = 500;
 
 pub(crate) fn main(store: &StoreArgs, args: &ListArgs, voice: Voice) -> Fallible<()> {
-    let mut filter = Filter::new();
+    let mut filter = Filter::new().with_kind(args.kind);
     if let Some(status) = args.status {
         filter = filter.with_status(status);
     }
@@ -83,9 +83,13 @@ fn paint(table: &str) -> String {
 fn table(found: &[OperationView]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["STATUS", "TENANT", "OPERATION", "KEY", "ATTEMPTS", "FIRST USED", "REFERENCE"]);
+    // Of steps, the operation is the workflow and the key the run.
+    let has_steps = found.iter().any(|operation| operation.identity.step_key().is_some());
+    let header = ["STATUS", "TENANT", "OPERATION", "KEY", "ATTEMPTS", "FIRST USED", "REFERENCE"];
+    table.set_header(header.into_iter().chain(has_steps.then_some("STEP")));
     for operation in found {
-        table.add_row([
+        let step = operation.identity.step_key().map(|step| escaped(&step.to_string())).unwrap_or_default();
+        let cells = [
             operation.status.to_string(),
             escaped(operation.key.tenant()),
             escaped(operation.key.operation()),
@@ -93,7 +97,8 @@ fn table(found: &[OperationView]) -> Table {
             operation.attempts.to_string(),
             instant(operation.created_at),
             operation.external_reference.as_deref().map(escaped).unwrap_or_default(),
-        ]);
+        ];
+        table.add_row(cells.into_iter().chain(has_steps.then_some(step)));
     }
     table
 }

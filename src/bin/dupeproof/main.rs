@@ -20,6 +20,7 @@ mod show;
 mod text;
 mod upkeep;
 mod view;
+mod workflow;
 
 use std::process::ExitCode;
 
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         Command::Show(args) => show::main(&cli.store, args, voice),
         Command::Resolve(args) => resolve::main(&cli.store, args, voice),
         Command::Reconcile(args) => reconcile::main(&cli.store, args, voice),
+        Command::Workflow(command) => workflow::main(&cli.store, command, voice),
         Command::Inbox(command) => inbox::main(&cli.store, command, voice),
         Command::Outbox(command) => outbox::main(&cli.store, command, voice),
         Command::Stats => upkeep::stats(&cli.store, voice),

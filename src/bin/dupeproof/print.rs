@@ -4,7 +4,7 @@
 use std::io::{self, ErrorKind, Write};
 
 use anstyle::{AnsiColor, Style};
-use dupeproof::Status;
+use dupeproof::{RunStatus, Status};
 
 use crate::Fallible;
 use crate::failure::Failure;
@@ -37,6 +37,17 @@ pub(crate) fn status_style(status: Status) -> Style {
         Status::FailedTerminal => AnsiColor::Red.on_default(),
         Status::Reserved | Status::Executing | Status::FailedRetryable => AnsiColor::Yellow.on_default(),
         Status::Succeeded => AnsiColor::Green.on_default(),
+        _ => Style::new().dimmed(),
+    }
+}
+
+/// The same for a run.
+pub(crate) fn run_status_style(status: RunStatus) -> Style {
+    match status {
+        RunStatus::BlockedUnknown | RunStatus::CompensationUnknown => AnsiColor::Red.on_default().bold(),
+        RunStatus::Failed | RunStatus::PartiallyCompensated => AnsiColor::Red.on_default(),
+        RunStatus::Running | RunStatus::Compensating => AnsiColor::Yellow.on_default(),
+        RunStatus::Succeeded | RunStatus::Compensated => AnsiColor::Green.on_default(),
         _ => Style::new().dimmed(),
     }
 }

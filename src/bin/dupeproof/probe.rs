@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::process::{Command, Output, Stdio};
 
-use dupeproof::{Finding, Inquiry, Reconciled, Response, Ruling};
+use dupeproof::{Finding, Inquiry, Reconciled, Response, Ruling, StepKey};
 
 use crate::run::recording::{Captured, Recording};
 
@@ -15,12 +15,16 @@ const DID_NOT_HAPPEN: i32 = 1;
 /// Asks the shell command. Everything but a clear answer leaves the outcome unknown.
 pub(crate) fn ask(command: &str, inquiry: &Inquiry) -> Result<Finding, Box<dyn Error + Send + Sync>> {
     let (identity, unknown) = (inquiry.identity(), inquiry.unknown());
+    let index = identity.step_key().and_then(StepKey::index);
     let Output { status, stdout, .. } = Command::new("sh")
         .args(["-c", command])
         .env("IDEMPOTENCY_KEY", inquiry.downstream_key())
         .env("DUPEPROOF_KEY", identity.key())
         .env("DUPEPROOF_TENANT", identity.tenant())
         .env("DUPEPROOF_OPERATION", identity.name())
+        .env("DUPEPROOF_KIND", identity.kind().as_str())
+        .env("DUPEPROOF_STEP", identity.step_key().map(StepKey::name).unwrap_or_default())
+        .env("DUPEPROOF_INDEX", index.map(|index| index.to_string()).unwrap_or_default())
         .env("DUPEPROOF_ATTEMPT", unknown.attempt().to_string())
         .env("DUPEPROOF_REFERENCE", inquiry.external_reference().unwrap_or_default())
         .stdin(Stdio::null())

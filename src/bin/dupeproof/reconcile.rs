@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use dupeproof::{Filter, OperationView, Reconciled, Status, Subject};
+use dupeproof::{Filter, Kind, OperationView, Reconciled, Status, StepKey, Subject};
 use serde_json::json;
 
 use crate::args::{ReconcileArgs, StoreArgs};
@@ -24,7 +24,7 @@ pub(crate) fn main(store: &StoreArgs, args: &ReconcileArgs, voice: Voice) -> Fal
         .with_name(BY)
         .with_lease(args.lease)
         .with_probes_max(args.probes)
-        .with_probe(Subject::operation(&args.operation), move |inquiry: &dupeproof::Inquiry| {
+        .with_probe(subject(args), move |inquiry: &dupeproof::Inquiry| {
             probe::ask(&command, inquiry)
         })
         // Told one by one: each took as long as its probe.
@@ -42,7 +42,8 @@ pub(crate) fn main(store: &StoreArgs, args: &ReconcileArgs, voice: Voice) -> Fal
     let report = reconciler.run_once(args.limit as usize)?;
     drop(reconciler);
     // Also what was not asked about now: its time has not come, or it waits for a person.
-    let (unknown, _) = list::collect(&opened, &filter(args), args.limit as usize)?;
+    let (mut unknown, _) = list::collect(&opened, &filter(args), args.limit as usize)?;
+    unknown.retain(|one| one.identity.step_key().map(StepKey::name) == args.step.as_deref());
     opened.close()?;
     if let Some(failure) = unprinted.lock().unwrap_or_else(PoisonError::into_inner).take() {
         return Err(failure);
@@ -54,12 +55,33 @@ pub(crate) fn main(store: &StoreArgs, args: &ReconcileArgs, voice: Voice) -> Fal
         return Ok(());
     }
     let failure = Failure::with_code(code::REFUSED, still_unknown(&unknown));
-    let words = ["list", "--status", "unknown", "--operation", &args.operation];
+    let words = ["list", "--status", "unknown", "--kind", kind(args).as_str(), "--operation", name(args)];
     Err(failure.next(next_command(store, &words)))
 }
 
+fn kind(args: &ReconcileArgs) -> Kind {
+    match (args.compensation, &args.step) {
+        (true, _) => Kind::Compensation,
+        (false, Some(_)) => Kind::Step,
+        (false, None) => Kind::Operation,
+    }
+}
+
+/// Of the operation, or of the workflow.
+fn name(args: &ReconcileArgs) -> &str {
+    args.operation.as_ref().or(args.workflow.as_ref()).map(String::as_str).unwrap_or_default()
+}
+
+fn subject(args: &ReconcileArgs) -> Subject {
+    let subject = match &args.step {
+        Some(step) => Subject::step(name(args), step),
+        None => Subject::operation(name(args)),
+    };
+    if args.compensation { subject.compensation() } else { subject }
+}
+
 fn filter(args: &ReconcileArgs) -> Filter {
-    let filter = Filter::new().with_status(Status::Unknown).with_operation(&args.operation);
+    let filter = Filter::new().with_kind(kind(args)).with_status(Status::Unknown).with_operation(name(args));
     match &args.tenant {
         Some(tenant) => filter.with_tenant(tenant),
         None => filter,
@@ -80,6 +102,9 @@ fn line(one: &Reconciled, voice: Voice) -> String {
                 "tenant": identity.tenant(),
                 "operation": identity.name(),
                 "key": identity.key(),
+                "kind": identity.kind().as_str(),
+                "step": identity.step_key().map(StepKey::name),
+                "index": identity.step_key().and_then(StepKey::index),
                 "attempt": one.attempt,
                 "finding": probe::word(one),
             });
@@ -87,7 +112,8 @@ fn line(one: &Reconciled, voice: Voice) -> String {
         }
         Voice::Human => {
             let [tenant, operation, key] = [identity.tenant(), identity.name(), identity.key()].map(escaped);
-            format!("{:<18}{tenant}  {operation}  {key}\n", probe::word(one))
+            let step = identity.step_key().map(|step| format!("  {}", escaped(&step.to_string()))).unwrap_or_default();
+            format!("{:<18}{tenant}  {operation}  {key}{step}\n", probe::word(one))
         }
     }
 }

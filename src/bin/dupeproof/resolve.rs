@@ -7,20 +7,19 @@ use crate::args::{ResolveArgs, StoreArgs, VerdictArgs};
 use crate::failure::{Failure, Voice, look_up, next_command};
 use crate::print::print_out;
 use crate::run::recording::{Captured, Recording};
+use crate::show::list_of;
 use crate::{place, view};
 
 pub(crate) fn main(store: &StoreArgs, args: &ResolveArgs, voice: Voice) -> Fallible<()> {
-    let key = args.key.key()?;
+    let identity = args.name.identity()?;
     let verdict = verdict(&args.verdict)?;
     let opened = place::open_existing(store)?;
-    let resolved = opened.resolve(&key, verdict, &decision(&args.verdict)).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => {
-            let words = ["list", "--tenant", key.tenant(), "--operation", key.operation()];
-            Failure::from(error).next(next_command(store, &words))
-        }
-        ErrorKind::Refused => Failure::from(error).next(look_up(store, &args.key)),
-        _ => error.into(),
-    })?;
+    let resolved =
+        opened.resolve(&identity, verdict, &decision(&args.verdict)).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Failure::from(error).next(next_command(store, &list_of(&identity))),
+            ErrorKind::Refused => Failure::from(error).next(look_up(store, &identity)),
+            _ => error.into(),
+        })?;
     opened.close()?;
     say_resolved(&resolved, voice)
 }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use dupeproof::{OperationView, Response};
+use dupeproof::{Identity, Kind, OperationView, Response};
 
 use crate::Fallible;
 use crate::args::{ShowArgs, StoreArgs};
@@ -12,15 +12,22 @@ use crate::run::recording::Recording;
 use crate::{code, place, view};
 
 pub(crate) fn main(store_args: &StoreArgs, args: &ShowArgs, voice: Voice) -> Fallible<()> {
-    let key = args.key.key()?;
+    let identity = args.name.identity()?;
     let store = place::open_existing(store_args)?;
-    let found = store.get(&key)?;
+    let found = store.get(&identity)?;
     store.close()?;
     let operation = found.ok_or_else(|| {
-        let list = next_command(store_args, &["list", "--tenant", key.tenant(), "--operation", key.operation()]);
-        Failure::with_code(code::NOT_FOUND, "there is no record of this key").next(list)
+        let words = list_of(&identity);
+        Failure::with_code(code::NOT_FOUND, "there is no record of this key").next(next_command(store_args, &words))
     })?;
     print(&operation, args.show_response, voice)
+}
+
+/// What to type to find the right name.
+pub(crate) fn list_of(identity: &Identity) -> Vec<&str> {
+    let kind = identity.kind();
+    let kinds = if kind == Kind::Operation { &[][..] } else { &["--kind", kind.as_str()] };
+    [&["list"], kinds, &["--tenant", identity.tenant(), "--operation", identity.name()]].concat()
 }
 
 pub(crate) fn print(operation: &OperationView, show_response: bool, voice: Voice) -> Fallible<()> {

@@ -1,6 +1,6 @@
 //! A record for people and for programs.
 
-use dupeproof::{OperationView, Response, Timestamp};
+use dupeproof::{Kind, OperationView, Response, StepKey, Timestamp};
 use serde_json::{Value, json};
 
 use crate::print::{painted, status_style};
@@ -19,6 +19,9 @@ pub(crate) fn json(view: &OperationView, show_response: bool) -> Value {
         "tenant": view.key.tenant(),
         "operation": view.key.operation(),
         "key": view.key.key(),
+        "kind": view.identity.kind().as_str(),
+        "step": view.identity.step_key().map(StepKey::name),
+        "index": view.identity.step_key().and_then(StepKey::index),
         "status": view.status.as_str(),
         "attempts": view.attempts,
         "downstream_key": view.downstream_key,
@@ -44,6 +47,7 @@ pub(crate) fn json(view: &OperationView, show_response: bool) -> Value {
             "ruling": ruling(decision.ruling),
             "reason": decision.reason,
         })).collect::<Vec<_>>(),
+        "compensation": view.compensation.as_ref().map(|compensation| json(compensation, show_response)),
     });
     if show_response && let Some(bytes) = view.response.as_ref().and_then(Response::bytes) {
         let recording = Recording::decode(bytes);
@@ -58,14 +62,20 @@ pub(crate) fn json(view: &OperationView, show_response: bool) -> Value {
 
 /// The lines of `show`.
 pub(crate) fn lines(view: &OperationView) -> Vec<(&'static str, String)> {
+    let step = view.identity.step_key();
+    let (key, name) = if step.is_some() { ("run", "workflow") } else { ("key", "operation") };
     let mut lines = vec![
-        ("key", escaped(view.key.key())),
+        (key, escaped(view.key.key())),
         ("tenant", escaped(view.key.tenant())),
-        ("operation", escaped(view.key.operation())),
+        (name, escaped(view.key.operation())),
+    ];
+    lines.extend(step.map(|step| ("step", escaped(&step.to_string()))));
+    lines.extend((view.identity.kind() == Kind::Compensation).then(|| ("kind", "compensation".to_owned())));
+    lines.extend([
         ("status", painted(view.status.as_str(), status_style(view.status))),
         ("attempts", view.attempts.to_string()),
         ("downstream key", view.downstream_key.clone()),
-    ];
+    ]);
     let mut add = |name, value: Option<String>| lines.extend(value.map(|value| (name, value)));
     add("external reference", view.external_reference.as_deref().map(escaped));
     add("first used", Some(instant(view.created_at)));
@@ -86,6 +96,11 @@ pub(crate) fn lines(view: &OperationView) -> Vec<(&'static str, String)> {
         let ruling = ruling(decision.ruling);
         add("history", Some(format!("{at} attempt {attempt}, {witness} {by}: {ruling} – {reason}")));
     }
+    if let Some(compensation) = &view.compensation {
+        let status = painted(compensation.status.as_str(), status_style(compensation.status));
+        let why = compensation.failure.as_deref().map(|why| format!(" ({})", escaped(why))).unwrap_or_default();
+        add("compensation", Some(format!("{status}{why}, since {}", instant(compensation.created_at))));
+    }
     lines
 }
 
@@ -95,6 +110,7 @@ fn response_name(response: Option<&Response>) -> Option<String> {
         Response::Bytes(bytes) => format!("{} bytes", bytes.len()),
         Response::TooLarge { len, .. } => format!("too large to keep ({len} bytes)"),
         Response::Withheld => "withheld".to_owned(),
+        Response::Artifact(artifact) => format!("the file {}", escaped(&artifact.path().display().to_string())),
         _ => "of a newer kind".to_owned(),
     })
 }

@@ -13,6 +13,7 @@ mod settle;
 mod terminal;
 mod trouble;
 mod upkeep;
+mod workflow;
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,20 +1,25 @@
 //! What can be said on the command line.
 
 mod messages;
+mod naming;
+mod workflows;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
-use dupeproof::{OperationKey, Status};
+use dupeproof::{Kind, Status};
 
 pub(crate) use messages::{
     DiscardArgs, InboxCommand, InboxListArgs, InboxResolveArgs, InboxShowArgs, MessageArgs, OutboxCommand,
     OutboxListArgs, OutboxShowArgs, RedriveArgs,
 };
+pub(crate) use naming::{NameArgs, arguments_of, subject_of};
+pub(crate) use workflows::{
+    RunNameArgs, WorkflowCommand, WorkflowCompensateArgs, WorkflowFinishArgs, WorkflowListArgs,
+};
 
-use crate::Fallible;
 use crate::duration::{self, Keep};
 
 /// Runs a command once per key; every repeat gets the recorded result.
@@ -48,6 +53,8 @@ pub(crate) enum Command {
     Resolve(ResolveArgs),
     Reconcile(ReconcileArgs),
     #[command(subcommand)]
+    Workflow(WorkflowCommand),
+    #[command(subcommand)]
     Inbox(InboxCommand),
     #[command(subcommand)]
     Outbox(OutboxCommand),
@@ -68,37 +75,6 @@ pub(crate) enum Command {
     Import(ImportArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct KeyArgs {
-    /// What you call this one operation: the same on every repeat, another one for everything else
-    #[arg(long)]
-    key: String,
-    /// Whose operation it is
-    #[arg(long, default_value = "default")]
-    tenant: String,
-    /// What kind of operation it is
-    #[arg(long, default_value = "command")]
-    operation: String,
-}
-
-impl KeyArgs {
-    pub(crate) fn key(&self) -> Fallible<OperationKey> {
-        Ok(OperationKey::new(&self.tenant, &self.operation, &self.key)?)
-    }
-
-    /// As one would write it again.
-    pub(crate) fn as_arguments(&self) -> Vec<&str> {
-        let mut arguments = vec!["--key", &self.key];
-        if self.tenant != "default" {
-            arguments.extend(["--tenant", &self.tenant]);
-        }
-        if self.operation != "command" {
-            arguments.extend(["--operation", &self.operation]);
-        }
-        arguments
-    }
 }
 
 const RUN_NOTES: &str = "\
@@ -124,6 +100,16 @@ input gets the recorded output.
 Output is recorded up to the store's limit of 1 MiB. What background processes write after the command itself has ended \
 is waited for only briefly.
 
+A script with checkpoints names a step for each of its commands instead of a key; whichever are done are not run again, \
+and while nobody knows what became of one of them, none is:
+  dupeproof run --workflow release --run v1.4 --step build -- make dist
+  dupeproof run --workflow release --run v1.4 --step upload -- ./upload.sh
+  dupeproof workflow finish --workflow release --run v1.4
+A run is kept for ever until it is finished; then --keep and --tombstone count, as its first step gave them.
+
+With --compensation the command undoes what the operation did, once, and only if that succeeded:
+  dupeproof run --key invoice-981 --operation charge --compensation -- ./refund.sh invoice-981
+
 Example:
   dupeproof run --key report-2026-12-01 -- ./mail-report.sh --to board";
 
@@ -132,7 +118,7 @@ Example:
 #[command(after_help = RUN_NOTES)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
-    pub(crate) key: KeyArgs,
+    pub(crate) name: NameArgs,
     /// Read standard input first, count it to the payload, and hand it to the command
     #[arg(long)]
     pub(crate) stdin: bool,
@@ -191,9 +177,12 @@ pub(crate) struct ListArgs {
     /// Only those of this tenant
     #[arg(long)]
     pub(crate) tenant: Option<String>,
-    /// Only those of this operation
+    /// Only those of this operation, or workflow
     #[arg(long)]
     pub(crate) operation: Option<String>,
+    /// List steps of runs, compensations or messages instead
+    #[arg(long, value_parser = parse_kind, default_value = "operation")]
+    pub(crate) kind: Kind,
     /// Only those first used longer ago than this
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) older_than: Option<Duration>,
@@ -210,7 +199,7 @@ pub(crate) struct ListArgs {
 #[command(after_help = format!("{CODES}\n\nExample:\n  dupeproof show --key invoice-981 --show-response"))]
 pub(crate) struct ShowArgs {
     #[command(flatten)]
-    pub(crate) key: KeyArgs,
+    pub(crate) name: NameArgs,
     /// Show the recorded output too
     #[arg(long)]
     pub(crate) show_response: bool,
@@ -232,7 +221,7 @@ Example:
 )]
 pub(crate) struct ResolveArgs {
     #[command(flatten)]
-    pub(crate) key: KeyArgs,
+    pub(crate) name: NameArgs,
     #[command(flatten)]
     pub(crate) verdict: VerdictArgs,
 }
@@ -274,7 +263,8 @@ pub(crate) struct DeciderArgs {
 
 const RECONCILE_NOTES: &str = "\
 The command is run by `sh -c` once for each unknown outcome, oldest first. It finds IDEMPOTENCY_KEY, DUPEPROOF_KEY, \
-DUPEPROOF_TENANT, DUPEPROOF_OPERATION, DUPEPROOF_ATTEMPT and, if the remote side's name is known, DUPEPROOF_REFERENCE in \
+DUPEPROOF_TENANT, DUPEPROOF_OPERATION, DUPEPROOF_KIND, DUPEPROOF_ATTEMPT, of a step DUPEPROOF_STEP and \
+DUPEPROOF_INDEX, and, if the remote side's name is known, DUPEPROOF_REFERENCE in \
 its environment. Its exit is the verdict: 0, it happened (what it prints is what repeats get); 1, it did not happen, \
 and the next run goes through; anything else, it cannot tell. Then it is asked again after 10 seconds at the earliest, \
 later each time, and not at all once it was asked in vain 30 times: see `list --waiting-for-person`.
@@ -289,8 +279,17 @@ Example:
 #[command(after_help = RECONCILE_NOTES)]
 pub(crate) struct ReconcileArgs {
     /// What kind of operation: each has its own probe
+    #[arg(long, required_unless_present = "step", conflicts_with = "step")]
+    pub(crate) operation: Option<String>,
+    /// What kind of run, for one of its steps
+    #[arg(long, requires = "step")]
+    pub(crate) workflow: Option<String>,
+    /// Which step of it
+    #[arg(long, requires = "workflow")]
+    pub(crate) step: Option<String>,
+    /// Ask about what undoes it
     #[arg(long)]
-    pub(crate) operation: String,
+    pub(crate) compensation: bool,
     /// The probe
     #[arg(long, value_name = "SHELL-COMMAND")]
     pub(crate) command: String,
@@ -401,4 +400,12 @@ fn parse_status(name: &str) -> Result<Status, String> {
         let names: Vec<&str> = Status::ALL.iter().map(|status| status.as_str()).collect();
         format!("expected one of {}", names.join(", "))
     })
+}
+
+fn parse_kind(name: &str) -> Result<Kind, String> {
+    let kinds = [Kind::Operation, Kind::Step, Kind::Compensation, Kind::Inbox];
+    kinds
+        .into_iter()
+        .find(|kind| kind.as_str() == name)
+        .ok_or_else(|| format!("expected one of {}", kinds.map(Kind::as_str).join(", ")))
 }

@@ -4,12 +4,12 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use dupeproof::{Conflict, Expired, InProgress, Replay, Response, RetryLater, UnknownOutcome};
+use dupeproof::{Conflict, Expired, Identity, InProgress, Replay, Response, RetryLater, UnknownOutcome};
 use serde_json::{Value, json};
 
-use crate::args::{KeyArgs, StoreArgs};
+use crate::args::StoreArgs;
 use crate::code;
-use crate::failure::{Voice, next_command, say, say_json};
+use crate::failure::{Voice, command_about, say, say_json};
 use crate::text::{escaped, instant};
 
 use super::recording::{Captured, Recording};
@@ -22,7 +22,7 @@ pub(crate) struct Speaker<'a> {
     pub(crate) voice: Voice,
     pub(crate) quiet: bool,
     pub(crate) store: &'a StoreArgs,
-    pub(crate) key: &'a KeyArgs,
+    pub(crate) identity: &'a Identity,
 }
 
 impl Speaker<'_> {
@@ -89,14 +89,16 @@ impl Speaker<'_> {
     /// How the outcome was lost, and what to do about it.
     pub(crate) fn lost(&self, unknown: &UnknownOutcome) {
         let attempt = unknown.attempt().to_string();
-        let words = [&["resolve"][..], &self.key.as_arguments(), &["--attempt", &attempt]].concat();
-        let resolve = next_command(self.store, &words);
+        let resolve = command_about(self.store, "resolve", unknown.identity(), &["--attempt", &attempt]);
         let cause = match unknown.failure() {
             Some(failure) => failure.message().to_owned(),
             None => unknown.cause().to_string(),
         };
+        // Of a run, another step may be in the way.
+        let other = (unknown.identity() != self.identity).then(|| unknown.identity().step_key()).flatten();
+        let what = other.map_or("it".to_owned(), |step| format!("the step {} before it", escaped(&step.to_string())));
         let text = format!(
-            "nobody knows whether it happened (since {}: {})\n  look for {} at the remote side, and then:\n  \
+            "nobody knows whether {what} happened (since {}: {})\n  look for {} at the remote side, and then:\n  \
              {resolve} --happened|--failed|--did-not-happen --by YOU --reason WHY",
             instant(unknown.since()),
             escaped(&cause),
@@ -109,6 +111,7 @@ impl Speaker<'_> {
             "downstream_key": unknown.downstream_key(),
             "external_reference": unknown.external_reference(),
             "resolve": resolve,
+            "blocked_by": other.map(ToString::to_string),
         });
         self.tell(&text, "unknown", value);
     }

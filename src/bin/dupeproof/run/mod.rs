@@ -9,12 +9,16 @@ mod signals;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use dupeproof::{AfterFailure, Begin, Claim, FailureReport, Inquiry, Operation, Remote, Retention, Retry, Subject};
+use dupeproof::{
+    AfterFailure, Begin, Claim, Error, ErrorKind, FailureReport, Fingerprint, Inquiry, Operation, OperationKey, Remote,
+    Retention, Retry, RunEntry, Store,
+};
 
 use crate::Fallible;
-use crate::args::{OnError, RunArgs, StoreArgs};
+use crate::args::{OnError, RunArgs, StoreArgs, subject_of};
 use crate::duration::Keep;
 use crate::failure::{Failure, Voice, look_up};
+use crate::workflow::payload_of_run;
 use crate::{code, place, probe};
 use answer::Speaker;
 use child::{Ended, Finished};
@@ -40,25 +44,31 @@ pub(crate) fn main(store: &StoreArgs, args: &RunArgs, voice: Voice) -> ExitCode 
 
 fn run(store: &StoreArgs, args: &RunArgs, voice: Voice) -> Fallible<u8> {
     let payload = Payload::gather(args)?;
-    let operation = operation(args, &payload)?;
-    operation.check()?;
-    let speaker = Speaker { voice, quiet: args.quiet, store, key: &args.key };
+    let identity = args.name.identity()?;
+    let speaker = Speaker { voice, quiet: args.quiet, store, identity: &identity };
     let missing = child::find(&args.command).err();
+    checked(args)?;
     let store = place::open_or_create(store)?;
+    let operation = operation(&store, args, &payload)?;
     // A mistyped name must not bind the key to it. What is recorded is replayed also when its command is gone by now.
     if let Some(error) = &missing
-        && store.get(operation.key())?.is_none()
+        && store.get(&identity)?.is_none()
     {
         store.close()?;
         return Ok(speaker.not_started(&args.command, error));
     }
     let signals = signals::Forwarder::start().map_err(|error| Failure::new(format!("watch for signals: {error}")))?;
-    let mut begin = store.begin(&operation)?;
-    if let (Begin::Unknown(_), Some(probe)) = (&begin, &args.reconcile) {
-        let (subject, command) = (Subject::operation(operation.key().operation()), probe.clone());
+    let mut begin = match store.begin(&operation) {
+        Err(error) if error.kind() == ErrorKind::Refused => return not_begun(&store, args, &speaker, error),
+        begin => begin?,
+    };
+    if let (Begin::Unknown(unknown), Some(probe)) = (&begin, &args.reconcile)
+        && *unknown.identity() == identity
+    {
+        let (subject, command) = (subject_of(&identity), probe.clone());
         let probe = move |inquiry: &Inquiry| probe::ask(&command, inquiry);
         let reconciler = store.reconciler().early().with_name(PROBE).with_probe(subject, probe);
-        let report = reconciler.run_for(operation.key())?;
+        let report = reconciler.run_for(&identity)?;
         if report.still_unknown == 0 {
             begin = store.begin(&operation)?;
         }
@@ -84,25 +94,62 @@ fn run(store: &StoreArgs, args: &RunArgs, voice: Voice) -> Fallible<u8> {
     Ok(code)
 }
 
-fn operation(args: &RunArgs, payload: &Payload) -> Fallible<Operation> {
+/// Bad terms are refused before a store is made for them.
+fn checked(args: &RunArgs) -> Fallible<()> {
+    Ok(on_terms(
+        Operation::new(OperationKey::new("any", "any", "any")?, Fingerprint::unchecked())
+            .with_retention(retention(args)),
+        args,
+    )
+    .check()?)
+}
+
+/// A run that is over, or was used otherwise, has an answer of its own.
+fn not_begun(store: &Store, args: &RunArgs, speaker: &Speaker<'_>, error: Error) -> Fallible<u8> {
+    let Some(run) = args.name.run()? else { return Err(error.into()) };
+    let entry = store.workflow(run.tenant(), run.workflow())?.run(run.run(), payload_of_run())?;
+    let code = match entry {
+        RunEntry::Conflict(conflict) => speaker.conflict(&conflict),
+        RunEntry::Expired(expired) => speaker.expired(&expired),
+        _ => return Err(error.into()),
+    };
+    store.close()?;
+    Ok(code)
+}
+
+/// What is to be begun: on its own, or as a step of its run.
+fn operation(store: &Store, args: &RunArgs, payload: &Payload) -> Fallible<Operation> {
+    let (fingerprint, is_compensation) = (payload.fingerprint()?, args.name.compensation);
+    let operation = match (args.name.run()?, args.name.step()?) {
+        (Some(run), Some(step)) => {
+            let workflow = store.workflow(run.tenant(), run.workflow())?.with_retention(retention(args));
+            let run = workflow.enter(run.run(), payload_of_run())?;
+            if is_compensation { run.compensation(step, fingerprint)? } else { run.operation(step, fingerprint)? }
+        }
+        _ if is_compensation => Operation::compensation(&args.name.key()?, fingerprint),
+        _ => Operation::new(args.name.key()?, fingerprint).with_retention(retention(args)),
+    };
+    Ok(on_terms(operation, args))
+}
+
+fn retention(args: &RunArgs) -> Retention {
     let retention = match args.keep {
         Keep::For(duration) => Retention::default().with_response(duration),
         Keep::Forever => Retention::default().with_response_forever(),
     };
-    let retention = match args.tombstone {
+    match args.tombstone {
         Keep::For(duration) => retention.with_tombstone(duration),
         Keep::Forever => retention.with_tombstone_forever(),
-    };
+    }
+}
+
+fn on_terms(operation: Operation, args: &RunArgs) -> Operation {
     let remote = args.remote_dedupes.map_or(Remote::Opaque, |window| Remote::DedupesOnKey { window });
-    let operation = Operation::new(args.key.key()?, payload.fingerprint()?)
-        .with_lease(args.lease)
-        .with_max_execution(MAX_EXECUTION)
-        .with_retention(retention)
-        .with_remote(remote);
-    Ok(match args.wait {
+    let operation = operation.with_lease(args.lease).with_max_execution(MAX_EXECUTION).with_remote(remote);
+    match args.wait {
         Some(timeout) => operation.with_wait(timeout),
         None => operation,
-    })
+    }
 }
 
 /// Runs the command and records how it ended.
@@ -156,6 +203,6 @@ fn settle(claim: &Claim, finished: Finished, on_error: OnError, speaker: &Speake
         Err(error) => Err(Failure::new(format!(
             "the command {ended}, and that could not be recorded: {error}; look the key up before you run it again",
         ))
-        .next(look_up(speaker.store, speaker.key))),
+        .next(look_up(speaker.store, speaker.identity))),
     }
 }
