@@ -30,6 +30,7 @@ bench *ARGS:
     cargo bench --bench operation --features json {{ ARGS }}
     cargo bench --bench inbox
     cargo bench --bench outbox
+    cargo bench --bench workflow
 
 # What opening costs after a crash, and what a repeat costs a shell
 bench-more:
