@@ -20,6 +20,8 @@ examples:
     cargo run --quiet --example webhooks
     cargo run --quiet --example outbox_http
     cargo run --quiet --example mqtt_gateway
+    cargo run --quiet --example agent
+    cargo run --quiet --example saga
 
 # The documentation as docs.rs would build it, warnings refused
 doc:

@@ -21,7 +21,9 @@ use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
-use dupeproof::{Begin, Finding, Fingerprint, Inquiry, Reconciler, Replay, RunEntry, RunStatus, RunView, Store, Subject};
+use dupeproof::{
+    Begin, Finding, Fingerprint, Inquiry, Reconciler, Replay, RunEntry, RunStatus, RunView, Store, Subject,
+};
 
 use service::{Answer, Client, Service};
 

@@ -29,3 +29,15 @@ fn orders_from_a_real_broker_are_booked_once_whatever_is_killed() {
 fn messages_over_http_act_once_and_in_order_whatever_is_killed() {
     runs("outbox_http", "300 messages, received");
 }
+
+/// A model, a warehouse, a bank, a site and a post office; the agent is killed at three places of each step.
+#[test]
+fn agent_that_is_killed_at_every_boundary_decides_charges_and_mails_once() {
+    runs("agent", "16 runs, 15 kills: one decision, one reservation, one charge, one publication and one mail in each");
+}
+
+/// Compensations that succeed, are refused, lose their answer, and are cut short.
+#[test]
+fn saga_that_turns_back_is_shown_as_it_stands_and_cancels_nothing_twice() {
+    runs("saga", "Nothing was booked or cancelled twice.");
+}

@@ -153,6 +153,17 @@ pub fn after_drops(store: &Store) {
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }
 
+/// The statuses that an operation can have: every one but that of a run.
+pub const STATUSES: [Status; 7] = [
+    Status::Reserved,
+    Status::Executing,
+    Status::FailedRetryable,
+    Status::Unknown,
+    Status::Succeeded,
+    Status::FailedTerminal,
+    Status::Tombstone,
+];
+
 /// Brings a new key to a status. For a tombstone, eight days pass. What it returns holds the record until it is
 /// dropped, if anything does.
 pub fn bring_to(world: &World, store: &Store, name: &str, status: Status) -> Option<Box<dyn Send>> {

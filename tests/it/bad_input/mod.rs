@@ -95,7 +95,7 @@ fn absurd() -> Vec<(&'static str, Operation)> {
 
 #[test]
 fn absurd_terms_are_refused_in_every_state_before_anything_is_written() {
-    for status in [None].into_iter().chain(Status::ALL.map(Some)) {
+    for status in [None].into_iter().chain(STATUSES.map(Some)) {
         let world = World::new();
         let store = world.open();
         execute(&store, &operation("before")).release().unwrap();

@@ -59,7 +59,7 @@ fn child() {
         }
         "bring" => {
             // The tombstone first: the others are not to grow that old.
-            let statuses = Status::ALL.into_iter().rev();
+            let statuses = STATUSES.into_iter().rev();
             let _held: Vec<_> = statuses.map(|at| bring_to(&task.world, &store, at.as_str(), at)).collect();
             park("brought");
         }
@@ -151,7 +151,7 @@ fn changed_payload_is_a_conflict_in_every_status_that_a_kill_leaves() {
         other => other,
     };
     world.throughout(world.open(), |store| {
-        for status in Status::ALL {
+        for status in STATUSES {
             let name = status.as_str();
             let before = get(store, name);
             assert_eq!(before.status, left(status));

@@ -111,7 +111,7 @@ fn one_commit_settles_and_begins() {
 
 #[test]
 fn settlement_stands_whatever_the_next_operation_is_told() {
-    for status in Status::ALL {
+    for status in STATUSES {
         let world = World::new();
         let store = world.open();
         let held = bring_to(&world, &store, "next", status);

@@ -40,7 +40,7 @@ fn answers(status: Status) -> (&'static str, &'static str) {
 
 #[test]
 fn nobody_who_is_turned_away_leaves_a_trace() {
-    for status in Status::ALL {
+    for status in STATUSES {
         let world = World::new();
         let store = world.open();
         let held = bring_to(&world, &store, "a", status);
@@ -58,7 +58,7 @@ fn nobody_who_is_turned_away_leaves_a_trace() {
 
 #[test]
 fn changed_payload_is_a_conflict_in_every_state_also_after_reopening() {
-    for status in Status::ALL {
+    for status in STATUSES {
         let world = World::new();
         let store = world.open();
         let held = bring_to(&world, &store, "a", status);
