@@ -94,7 +94,7 @@ struct Standing {
 
 impl Run {
     /// Turns the run back, for good, and compensates every step that succeeded, the last one first. The closure does it:
-    /// it is called once for each, under a key of its own, and says how that ended, as in [`Store::run_raw`].
+    /// it is called once for each, under a key of its own, and says how that ended, as in [`Store::run_raw`](crate::Store::run_raw).
     ///
     /// A compensation that fails or whose outcome is unknown does not keep the others from being tried. What is done is
     /// not done again: call this again after a crash, after a retryable failure, or after an unknown outcome was found

@@ -5,6 +5,7 @@ mod blocked;
 mod compensation;
 mod kill;
 mod listing;
+mod model;
 mod retention;
 mod steps;
 
