@@ -41,8 +41,8 @@
 //! # What cannot be promised
 //!
 //! Exactly once, without a cooperating remote side. If the process dies between the effect and its record, the outcome
-//! is [`Unknown`](Begin::Unknown), and stays so until the owner speaks late, or a person
-//! [resolves](Store::resolve) it, or, if the remote side is declared to [dedupe](Remote::DedupesOnKey), it is sent again
+//! is [`Unknown`](Begin::Unknown), and stays so until the owner speaks late, a [probe](Store::reconciler) finds it out at the
+//! provider, or a person [resolves](Store::resolve) it, or, if the remote side is declared to [dedupe](Remote::DedupesOnKey), it is sent again
 //! under the same [downstream key](Claim::downstream_key) in time. It is no job queue, no distributed lock and no
 //! response cache. It does not work on network file systems, and on platforms without file locks nothing keeps a second
 //! process out.
@@ -51,8 +51,12 @@
 //!
 //! - [`Store::begin`] and [`Claim`], or [`Store::run_raw`] (with the feature `json`: `Store::run`) for both in one closure.
 //! - [`Operation`] for leases, retention, attempts and waiting; [`Options`] for the file.
+//! - [`Store::workflow`] for jobs of several steps, each with a key of its own; [`Store::compensate`] and
+//!   [`Run::compensate`] to undo what was done.
+//! - [`Store::inbox`] for messages that come in, [`Store::transaction`] for your own tables in the same commit.
 //! - [`Store::outbox`] for what other systems are to hear of.
-//! - [`ErrorKind`] for what to do when a call fails; [`Store::resolve`] for unknown outcomes.
+//! - [`ErrorKind`] for what to do when a call fails; [`Store::reconciler`] and [`Store::resolve`] for unknown
+//!   outcomes.
 //! - [`ManualClock`] and [`Store::in_memory`] for your own tests.
 //!
 //! # Features
