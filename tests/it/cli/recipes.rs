@@ -197,6 +197,33 @@ fn deployment_happens_once_waits_for_a_busy_cluster_and_stops_where_it_broke_off
 }
 
 #[test]
+fn release_in_steps_goes_on_where_it_was_cut_off_and_takes_no_step_behind_one_in_doubt() {
+    let kitchen = Kitchen::new();
+    let script = recipe("release").replace("dupeproof run", "dupeproof run --lease 300ms");
+    kitchen.program("release", &script);
+    kitchen.program("make-dist", "echo built >> ledger");
+    kitchen.program("bucket", &format!("echo uploaded >> ledger; {DIE}; exit 0"));
+    kitchen.program("mail", "echo mailed >> ledger");
+    let release = ["release", "1.4.2"];
+    kitchen.die_next();
+    assert_eq!(kitchen.run(&release).status.code(), None);
+    for _ in 0..3 {
+        assert_eq!(code(&kitchen.lapse(&release)), 122, "nothing behind the upload");
+    }
+    assert_eq!(kitchen.0.effects(), 2);
+    let blocked = kitchen.run(&["dupeproof", "workflow", "list", "--status", "blocked_unknown"]);
+    assert!(stdout(&blocked).contains("1.4.2"), "{}", stdout(&blocked));
+    let upload = ["dupeproof", "resolve", "--workflow", "release", "--run", "1.4.2", "--step", "upload"];
+    let verdict = ["--happened", "--by", "jane", "--reason", "it is in the bucket"];
+    assert_eq!(code(&kitchen.run(&[&upload[..], &verdict].concat())), 0);
+    for _ in 0..3 {
+        let output = kitchen.run(&release);
+        assert_eq!(code(&output), 0, "{}", stderr(&output));
+    }
+    assert_eq!(fs::read_to_string(kitchen.0.path("ledger")).unwrap(), "built\nuploaded\nmailed\n");
+}
+
+#[test]
 fn night_ends_with_a_verdict_that_repeats_get() {
     let kitchen = Kitchen::new();
     kitchen.program("provider", "case $1 in find) grep \"$2\" ledger;; esac");
