@@ -248,6 +248,20 @@ impl Record {
         matches!(&self.state, State::Open(OpenRun { course: Course::Forward, .. }))
     }
 
+    /// Whether it is a run whose result has expired by now: its steps answer nothing any more, swept away or not.
+    pub(crate) fn has_expired_with_its_steps(&self, now: Timestamp) -> bool {
+        let is_over = match &self.state {
+            State::Succeeded { terms, .. } | State::FailedTerminal { terms, .. } => terms.expires_at <= now,
+            State::Tombstone { .. } => true,
+            State::Reserved(_)
+            | State::Executing(_)
+            | State::FailedRetryable(_)
+            | State::Unknown(_)
+            | State::Open(_) => false,
+        };
+        self.head.identity.kind() == Kind::Run && is_over
+    }
+
     /// Whether it belongs to an earlier life of its key: what it belongs to is newer than itself. It answers nothing any
     /// more, unless its effect may yet happen.
     pub(crate) fn is_of_earlier_life(&self, parent: RecordId) -> bool {

@@ -336,11 +336,14 @@ struct Found {
     parent: Option<RecordId>,
 }
 
-/// What is on record, if it can answer: what belongs to something that is not there answers nothing.
+/// What is on record, if it can answer: what belongs to something that is not there, or to a run that has expired, answers
+/// nothing.
 fn found(snapshot: &Snapshot, operation: &Operation, moment: Moment) -> Result<Option<Found>> {
     let Some(record) = snapshot.find(&operation.identity)? else { return Ok(None) };
     let Some(parent) = operation.parent() else { return Ok(Some(Found { record, parent: None })) };
-    let parent = snapshot.find(parent)?.filter(|parent| !parent.is_gone(moment.now));
+    let now = moment.now;
+    let parent =
+        snapshot.find(parent)?.filter(|parent| !parent.is_gone(now) && !parent.has_expired_with_its_steps(now));
     Ok(parent.map(|parent| Found { record, parent: Some(parent.head.id) }))
 }
 

@@ -305,12 +305,9 @@ impl Subject {
                 return;
             }
             Ok(Begin::Conflict(_)) => assert!(before.is_some() && !is_usual),
-            // Until they are swept away, the steps of an expired run go on answering.
-            Ok(Begin::Replay(_)) if self.model.way == Way::Expired => {}
             Ok(Begin::Replay(_)) => assert!(matches!(before, Some(Status::Succeeded | Status::FailedTerminal))),
             Ok(Begin::InProgress(_)) => assert_eq!(before, Some(Status::Executing)),
             Ok(Begin::Unknown(_)) => assert!(self.model.any(Status::Unknown)),
-            Ok(Begin::Expired(_)) => assert_eq!(self.model.way, Way::Expired),
             Ok(other) => panic!("{other:?}"),
             Err(error) => assert_eq!(error.kind(), dupeproof::ErrorKind::Refused),
         }
